@@ -1,0 +1,53 @@
+"""The host half of the shim, in C++; README.md in this folder tells its threads and locks."""
+
+from __future__ import annotations
+
+from ._native import (
+    OpenFile,
+    Outcome,
+    Registration,
+    Tensor,
+    deregister_buffer,
+    direct_alignment,
+    find_registration,
+    locate,
+    open_file_library,
+    open_runtime,
+    pinned_bytes,
+    register_buffer,
+    registrations,
+    release_resources,
+    reset_totals,
+    resident_bytes,
+    set_search_path,
+    synchronize,
+    thread_count,
+    totals,
+    transfer,
+    transfer_one,
+)
+
+__all__ = [
+    "OpenFile",
+    "Outcome",
+    "Registration",
+    "Tensor",
+    "deregister_buffer",
+    "direct_alignment",
+    "find_registration",
+    "locate",
+    "open_file_library",
+    "open_runtime",
+    "pinned_bytes",
+    "register_buffer",
+    "registrations",
+    "release_resources",
+    "reset_totals",
+    "resident_bytes",
+    "set_search_path",
+    "synchronize",
+    "thread_count",
+    "totals",
+    "transfer",
+    "transfer_one",
+]

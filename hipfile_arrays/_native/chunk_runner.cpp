@@ -1,0 +1,303 @@
+#include "chunk_runner.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "file_io.hpp"
+
+namespace hfa {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+// What one hipFileRead or cuFileRead moves at most.
+constexpr std::int64_t kLibraryMost = 0x7ffff000;
+// hipHostRegisterReadOnly, cudaHostRegisterReadOnly: the only way to register a read-only mapping.
+constexpr unsigned kRegisterReadOnly = 8;
+// Direct pieces are cut so that several threads can ask the library at once.
+constexpr std::int64_t kDirectChunk = 16 << 20;
+
+std::int64_t round_down(std::int64_t value) { return value / kPage * kPage; }
+std::int64_t round_up(std::int64_t value) { return round_down(value + kPage - 1); }
+
+std::int64_t chunk_size(const Request& request, Path path) {
+    switch (path) {
+        case Path::Library:
+            return std::numeric_limits<std::int64_t>::max();  // whole: that is what it is for
+        case Path::Direct:
+            return std::max(kDirectChunk, request.chunk);
+        default:
+            return request.chunk;
+    }
+}
+
+}  // namespace
+
+Job::Job(const Request& request) : request(request) {
+    for (const Piece& piece : request.pieces) {
+        library_chunks_ |= piece.path == Path::Library || piece.path == Path::Direct;
+        const std::int64_t size = chunk_size(request, piece.path);
+        std::int64_t done = 0;
+        while (done < piece.nbytes) {
+            std::int64_t part = piece.nbytes - done;
+            if (part > size) {
+                // Later chunks begin at multiples of the chunk size in the file, which keeps
+                // O_DIRECT and page boundaries aligned.
+                part = size - (piece.offset + done) % size;
+            }
+            chunks_.push_back({piece.offset + done,
+                               piece.pointer + static_cast<std::uintptr_t>(done), part,
+                               piece.path});
+            done += part;
+        }
+    }
+}
+
+const Piece* Job::next() {
+    if (stopped()) return nullptr;
+    const std::size_t index = next_.fetch_add(1, std::memory_order_relaxed);
+    return index < chunks_.size() ? &chunks_[index] : nullptr;
+}
+
+void Job::stop(Failure failure) {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    if (!outcome_.failure) {
+        outcome_.failure = std::move(failure);
+    } else {
+        outcome_.others.push_back(std::move(failure));
+    }
+}
+
+void Job::moved(Path path, std::int64_t nbytes) {
+    progress_.fetch_add(nbytes, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    outcome_.moved[static_cast<std::size_t>(path)] += nbytes;
+}
+
+void Job::ended(std::int64_t end, std::int64_t missing) {
+    const std::lock_guard lock(mutex_);
+    outcome_.end_of_file = std::min(outcome_.end_of_file, end);
+    outcome_.missing += missing;
+}
+
+Outcome Job::take_outcome() {
+    const std::lock_guard lock(mutex_);
+    return std::move(outcome_);
+}
+
+ChunkRunner::ChunkRunner(Job& job) : job_(job), request_(job.request) {}
+
+ChunkRunner::~ChunkRunner() {
+    if (!lane_) return;
+    if (Failure failure = lane_->drain()) job_.stop(std::move(failure));
+}
+
+Lane& ChunkRunner::lane() {
+    if (!lane_) {
+        lane_ = LanePool::instance().take(request_.runtime, request_.device,
+                                          std::max(request_.chunk, kSmall) + kSlotSlack);
+        lane_->order_after(request_.stream);
+    }
+    return *lane_;
+}
+
+bool ChunkRunner::step() {
+    try {
+        if (!scope_) scope_.emplace(request_.runtime, request_.device);
+        const Piece* chunk = job_.next();
+        if (chunk) {
+            run(*chunk);
+            return true;
+        }
+        if (pending_write_) finish_write();
+        if (lane_) {
+            Failure failure = lane_->drain();
+            if (failure) job_.stop(std::move(failure));
+        }
+    } catch (const Error& error) {
+        pending_write_.reset();
+        job_.stop(error.failure());
+    } catch (const std::exception& error) {
+        pending_write_.reset();
+        job_.stop({Channel::State, 0, 0, "", "", error.what()});
+    }
+    return false;
+}
+
+void ChunkRunner::run(const Piece& chunk) {
+    switch (chunk.path) {
+        case Path::Library:
+        case Path::Direct:
+            run_library(chunk);
+            break;
+        case Path::Mapped:
+            if (read_mapped(chunk)) break;
+            [[fallthrough]];
+        case Path::Buffered:
+        case Path::ODirect:
+            request_.direction == Direction::Read ? read_staged(chunk) : write_staged(chunk);
+            break;
+    }
+}
+
+void ChunkRunner::run_library(const Piece& chunk) {
+    const Platform platform = request_.runtime.platform;
+    const FileLibrary& library = file_library(platform);
+    const bool reads = request_.direction == Direction::Read;
+    const char* const call = reads ? library.Read.name : library.Write.name;
+    // A registered buffer is known to the library by its exact base only.
+    const Registration* known = request_.registration && request_.registration->in_library()
+                                    ? request_.registration.get()
+                                    : nullptr;
+    const std::uintptr_t base = known ? known->base : chunk.pointer;
+    std::int64_t done = 0;
+    Failure failure;
+    try {
+        const FileHandle handle = request_.file.handle(platform);
+        while (done < chunk.nbytes && !job_.stopped()) {
+            const auto want = static_cast<std::size_t>(std::min(chunk.nbytes - done, kLibraryMost));
+            const auto buffer_offset =
+                static_cast<off_t>(chunk.pointer - base) + static_cast<off_t>(done);
+            errno = 0;  // -1 means errno, but only if this call set it
+            const ssize_t count = reads ? library.Read(handle, reinterpret_cast<void*>(base), want,
+                                                       chunk.offset + done, buffer_offset)
+                                        : library.Write(handle, reinterpret_cast<const void*>(base),
+                                                        want, chunk.offset + done, buffer_offset);
+            const int error_number = errno;
+            if (count > 0) {
+                done += count;
+                job_.moved(chunk.path, count);
+            } else if (count == 0) {
+                if (!reads) failure = errno_failure(EIO, call);
+                break;
+            } else if (count != -1 || error_number != EINTR) {
+                failure = bytes_failure(platform, count, error_number, call);
+                break;
+            }
+        }
+    } catch (const Error& error) {
+        failure = error.failure();
+    }
+    if (failure) {
+        if (!request_.may_fall_back) throw Error(failure);
+        const auto rest = chunk.pointer + static_cast<std::uintptr_t>(done);
+        const Piece again{chunk.offset + done, rest, chunk.nbytes - done, Path::Buffered};
+        for (std::int64_t at = 0; at < again.nbytes; at += request_.chunk) {
+            run({again.offset + at, again.pointer + static_cast<std::uintptr_t>(at),
+                 std::min(request_.chunk, again.nbytes - at), Path::Buffered});
+        }
+        return;
+    }
+    if (done < chunk.nbytes && !job_.stopped()) {
+        job_.ended(chunk.offset + done, chunk.nbytes - done);
+    }
+}
+
+// Reads a little more than the chunk on both sides, to aligned ends. `shift` is where the chunk's
+// first byte lies in `host`; the count is of the chunk's own bytes.
+Moved ChunkRunner::read_o_direct(const Piece& chunk, void* host, std::int64_t& shift) {
+    shift = 0;
+    const int fd = request_.file.direct_fd();
+    if (fd >= 0) {
+        const std::int64_t first = round_down(chunk.offset);
+        const std::int64_t want = round_up(chunk.offset + chunk.nbytes) - first;
+        Moved moved = read_fully(fd, host, want, first);
+        if (!moved.failure || moved.nbytes > 0) {
+            shift = chunk.offset - first;
+            moved.nbytes = std::clamp<std::int64_t>(moved.nbytes - shift, 0, chunk.nbytes);
+            // O_DIRECT ends a read at the last full block before an unaligned end of file, and
+            // some file systems then answer EINVAL to the next: the buffered read knows better.
+            if (moved.nbytes == chunk.nbytes) {
+                moved.failure = {};
+                return moved;
+            }
+        } else if (moved.failure.code != EINVAL && moved.failure.code != EOPNOTSUPP) {
+            return moved;
+        }
+    }
+    shift = 0;
+    return read_fully(request_.file.fd(), host, chunk.nbytes, chunk.offset);
+}
+
+void ChunkRunner::read_staged(const Piece& chunk) {
+    const Runtime& runtime = request_.runtime;
+    Lane& lane = this->lane();
+    Slot& slot = lane.slot(turn_++);
+    lane.wait(slot);
+    std::int64_t shift = 0;
+    const Moved moved = chunk.path == Path::ODirect
+                            ? read_o_direct(chunk, slot.host, shift)
+                            : read_fully(request_.file.fd(), slot.host, chunk.nbytes, chunk.offset);
+    if (moved.failure) throw Error(moved.failure);
+    if (moved.nbytes > 0) {
+        const int code = runtime.MemcpyAsync(
+            reinterpret_cast<void*>(chunk.pointer), static_cast<char*>(slot.host) + shift,
+            static_cast<std::size_t>(moved.nbytes), kMemcpyDefault, lane.stream());
+        check_runtime(runtime, code, runtime.MemcpyAsync.name);
+        lane.mark(slot);
+        job_.moved(chunk.path == Path::Mapped ? Path::Buffered : chunk.path, moved.nbytes);
+    }
+    if (moved.nbytes < chunk.nbytes) {
+        job_.ended(chunk.offset + moved.nbytes, chunk.nbytes - moved.nbytes);
+    }
+}
+
+// False: the runtime does not take these pages; nothing was done.
+bool ChunkRunner::read_mapped(const Piece& chunk) {
+    const Runtime& runtime = request_.runtime;
+    Lane& lane = this->lane();
+    Slot& slot = lane.slot(turn_);
+    lane.wait(slot);
+    const std::int64_t first = round_down(chunk.offset);
+    const auto length = static_cast<std::size_t>(round_up(chunk.offset + chunk.nbytes) - first);
+    void* map = mmap(nullptr, length, PROT_READ, MAP_SHARED, request_.file.fd(), first);
+    if (map == MAP_FAILED) return false;
+    const int code = runtime.HostRegister(map, length, kRegisterReadOnly);
+    if (code != 0) {
+        runtime.GetLastError();
+        munmap(map, length);
+        return false;
+    }
+    ++turn_;
+    slot.mapping = map;  // the slot owns it from here
+    slot.mapping_length = length;
+    const int copied = runtime.MemcpyAsync(
+        reinterpret_cast<void*>(chunk.pointer), static_cast<char*>(map) + (chunk.offset - first),
+        static_cast<std::size_t>(chunk.nbytes), kMemcpyDefault, lane.stream());
+    check_runtime(runtime, copied, runtime.MemcpyAsync.name);
+    lane.mark(slot);
+    job_.moved(Path::Mapped, chunk.nbytes);
+    return true;
+}
+
+// Queues the device's copy of this chunk, then writes the chunk before it: the bus works while the
+// file system does.
+void ChunkRunner::write_staged(const Piece& chunk) {
+    const Runtime& runtime = request_.runtime;
+    Lane& lane = this->lane();
+    Slot& slot = lane.slot(turn_++);
+    lane.wait(slot);
+    const int code =
+        runtime.MemcpyAsync(slot.host, reinterpret_cast<const void*>(chunk.pointer),
+                            static_cast<std::size_t>(chunk.nbytes), kMemcpyDefault, lane.stream());
+    check_runtime(runtime, code, runtime.MemcpyAsync.name);
+    lane.mark(slot);
+    if (pending_write_) finish_write();
+    pending_write_ = PendingWrite{chunk, &slot};
+}
+
+void ChunkRunner::finish_write() {
+    const PendingWrite write = *pending_write_;
+    pending_write_.reset();
+    lane().wait(*write.slot);
+    int fd = write.chunk.path == Path::ODirect ? request_.file.direct_fd() : -1;
+    if (fd < 0) fd = request_.file.fd();
+    const Moved moved = write_fully(fd, write.slot->host, write.chunk.nbytes, write.chunk.offset);
+    if (moved.failure) throw Error(moved.failure);
+    job_.moved(write.chunk.path, moved.nbytes);
+}
+
+}  // namespace hfa

@@ -1,0 +1,103 @@
+#include "registry.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include "device.hpp"
+
+namespace hfa {
+namespace {
+
+constexpr int kMemoryAlreadyRegistered = 5023;
+
+}  // namespace
+
+Registry& Registry::instance() {
+    static Registry* registry = new Registry;  // outlives every destructor that may use it
+    return *registry;
+}
+
+std::shared_ptr<Registration> Registry::add(Platform platform, std::uintptr_t base,
+                                            std::uint64_t size, int device) {
+    std::unique_lock lock(mutex_);
+    // A registration of these addresses that is just ending must have left the library first.
+    ended_.wait(lock, [&] {
+        return std::none_of(by_base_.begin(), by_base_.end(), [&](const auto& entry) {
+            const Held& held = entry.second;
+            return held.owners == 0 && held.registration->base < base + size &&
+                   base < held.registration->base + held.registration->size;
+        });
+    });
+    auto after = by_base_.lower_bound(base);
+    if (after != by_base_.end() && after->first == base &&
+        after->second.registration->size == size) {
+        ++after->second.owners;
+        return after->second.registration;
+    }
+    const bool hits_next = after != by_base_.end() && after->first < base + size;
+    const bool hits_former = after != by_base_.begin() && [&] {
+        const Registration& former = *std::prev(after)->second.registration;
+        return former.base + former.size > base;
+    }();
+    if (hits_next || hits_former) {
+        raise_state(
+            "this memory overlaps a buffer that is registered already; close that one first, or "
+            "use it: every slice of a registered buffer profits from its registration");
+    }
+    auto registration = std::make_shared<Registration>(platform, base, size, device);
+    try {
+        const FileLibrary& library = file_library(platform);
+        const DeviceScope scope(runtime(platform), device);
+        const FileError error = library.BufRegister(reinterpret_cast<const void*>(base), size, 0);
+        if (error.code == kMemoryAlreadyRegistered) {
+            registration->foreign = true;
+        } else {
+            registration->refusal = file_failure(platform, error, library.BufRegister.name);
+        }
+    } catch (const Error& error) {
+        registration->refusal = error.failure();
+    }
+    by_base_[base] = Held{registration, 1};
+    return registration;
+}
+
+void Registry::remove(const std::shared_ptr<Registration>& registration) {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = by_base_.find(registration->base);
+        if (found == by_base_.end() || found->second.registration != registration) return;
+        if (--found->second.owners > 0) return;
+        // Out of the map first: no new I/O can find it while the present one is waited for, and
+        // the address may be registered anew only after the library let go of it.
+    }
+    registration->flight.close();
+    if (registration->in_library() && !registration->foreign) {
+        const FileLibrary& library = file_library(registration->platform);
+        const DeviceScope scope(runtime(registration->platform), registration->device);
+        // 5024 would mean somebody else deregistered it; there is nothing left to undo then.
+        library.BufDeregister(reinterpret_cast<const void*>(registration->base));
+    }
+    const std::lock_guard lock(mutex_);
+    const auto found = by_base_.find(registration->base);
+    if (found != by_base_.end() && found->second.registration == registration) {
+        by_base_.erase(found);
+    }
+    ended_.notify_all();
+}
+
+std::shared_ptr<Registration> Registry::find(std::uintptr_t pointer, std::uint64_t nbytes) const {
+    const std::shared_lock lock(mutex_);
+    auto after = by_base_.upper_bound(pointer);
+    if (after == by_base_.begin()) return nullptr;
+    const auto& registration = std::prev(after)->second.registration;
+    return registration->holds(pointer, nbytes) ? registration : nullptr;
+}
+
+std::vector<std::shared_ptr<Registration>> Registry::all() const {
+    const std::shared_lock lock(mutex_);
+    std::vector<std::shared_ptr<Registration>> result;
+    for (const auto& [base, held] : by_base_) result.push_back(held.registration);
+    return result;
+}
+
+}  // namespace hfa

@@ -1,0 +1,68 @@
+// Registered buffers: which device memory hipFile (cuFile) knows, by interval.
+//
+// hipFile's own map is keyed by the exact base pointer: an I/O on a pointer inside a registered
+// buffer misses it. So this map finds the registration that holds a range, and the I/O passes the
+// registered base and an offset.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+#include "check.hpp"
+#include "inflight.hpp"
+
+namespace hfa {
+
+class Registration {
+  public:
+    Registration(Platform platform, std::uintptr_t base, std::uint64_t size, int device)
+        : platform(platform), base(base), size(size), device(device) {}
+
+    const Platform platform;
+    const std::uintptr_t base;
+    const std::uint64_t size;
+    const int device;
+    // Why the library has no part in it (it could not be loaded, or refused the memory); such a
+    // buffer still spares the pointer lookups.
+    Failure refusal;
+    // The library knew this base before us: somebody else's registration, used, not ended by us.
+    bool foreign = false;
+    std::atomic<std::uint64_t> hits{0};
+    InFlight flight;
+
+    bool in_library() const { return !refusal; }
+    bool holds(std::uintptr_t pointer, std::uint64_t nbytes) const {
+        return pointer >= base && pointer - base <= size && nbytes <= size - (pointer - base);
+    }
+};
+
+class Registry {
+  public:
+    static Registry& instance();
+
+    // Registers [base, base + size). Throws Error (State) when a live registration overlaps the
+    // range without being the same; the same range twice gives the one registration, shared.
+    std::shared_ptr<Registration> add(Platform platform, std::uintptr_t base, std::uint64_t size,
+                                      int device);
+    // Waits for I/O under way, then deregisters. Harmless when repeated. Not with the GIL held.
+    void remove(const std::shared_ptr<Registration>& registration);
+    // The live registration that holds the range, or null.
+    std::shared_ptr<Registration> find(std::uintptr_t pointer, std::uint64_t nbytes) const;
+    std::vector<std::shared_ptr<Registration>> all() const;
+
+  private:
+    struct Held {
+        std::shared_ptr<Registration> registration;
+        int owners = 0;  // 0: being removed, the library may still know it
+    };
+    mutable std::shared_mutex mutex_;
+    std::condition_variable_any ended_;
+    std::map<std::uintptr_t, Held> by_base_;
+};
+
+}  // namespace hfa

@@ -1,0 +1,134 @@
+"""Facts, plan and engine, for one range; the outcome as a count or one exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from .. import _native, config
+from ..errors import from_failure
+from . import buffers, vendor
+from . import plan as planning
+from .fileinfo import FileInfo, inspect
+from .plan import Facts, Plan
+from .values import Extent, FileRange, PathName
+
+__all__ = ["Progress", "gather", "move"]
+
+# Called with (bytes done, bytes in all), from the calling thread, now and then.
+Progress: TypeAlias = Callable[[int, int], object]
+
+
+def gather(
+    file: _native.OpenFile,
+    file_range: FileRange,
+    extent: Extent,
+    wish: PathName,
+    *,
+    reads: bool,
+    info: FileInfo | None = None,
+) -> Facts:
+    """Ask about the file what the planner needs for this wish, and no more."""
+    info = info or inspect(file)
+    ask_library = wish == "direct" or (wish == "auto" and file_range.nbytes > planning.SMALL)
+    ask_residency = ask_library or wish == "staged"
+    resident = (
+        _native.resident_bytes(file.fd, file_range.offset, file_range.nbytes)
+        if ask_residency and info.regular
+        else None
+    )
+    obstacles: tuple[str, ...] = ()
+    if ask_library:
+        obstacles = vendor.direct_obstacles(extent.platform, file, info)
+    return Facts(reads, info, obstacles, resident)
+
+
+def move(
+    file: _native.OpenFile,
+    name: str,
+    file_range: FileRange,
+    extent: Extent,
+    stream: int,
+    *,
+    reads: bool,
+    wish: PathName | None = None,
+    registration: _native.Registration | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Move a range between a file and device memory.
+
+    Parameters
+    ----------
+    file : OpenFile
+        Open for the direction.
+    name : str
+        Of the file, for messages.
+    file_range, extent
+        As many bytes on both sides; not empty.
+    stream : int
+        The caller's stream. Work queued on it comes first; the bytes have arrived on return.
+    reads : bool
+        From the file to the device, or the other way.
+    wish : {"auto", "direct", "staged", "library"}, optional
+        By default the settings' path.
+    registration : Registration, optional
+        One that holds the extent; looked for if not given.
+    progress : callable, optional
+        See `Progress`.
+
+    Returns
+    -------
+    int
+        Bytes of the range that the file did not have (reads only); 0 when all were moved.
+
+    Raises
+    ------
+    OSError, HipFileError, DirectPathUnavailable, MemoryTypeError
+        One exception naming file, range, path and cause; everything begun has ended by then.
+    """
+    if registration is None:
+        registration = buffers.resolve(extent)
+    settings = config.get()
+    wish = wish or settings.path
+    facts = gather(file, file_range, extent, wish, reads=reads)
+    plan = planning.make(facts, file_range, extent, settings, wish)
+    return _execute(plan, file, name, file_range, extent, stream, reads, registration, progress)
+
+
+def _execute(
+    plan: Plan,
+    file: _native.OpenFile,
+    name: str,
+    file_range: FileRange,
+    extent: Extent,
+    stream: int,
+    reads: bool,
+    registration: _native.Registration | None,
+    progress: Progress | None,
+) -> int:
+    total = file_range.nbytes
+    outcome = _native.transfer(
+        file,
+        reads,
+        int(extent.platform),
+        extent.device,
+        stream,
+        [(p.offset, p.pointer, p.nbytes, int(p.route)) for p in plan.pieces],
+        registration,
+        plan.may_fall_back,
+        plan.threads,
+        plan.chunk,
+        None if progress is None else lambda done: progress(done, total),
+    )
+    if outcome.failure is not None:
+        context = (
+            f"{'reading' if reads else 'writing'} bytes {file_range.offset} to {file_range.end} "
+            f"of {name} by path {plan.choice.path}"
+        )
+        error = from_failure(outcome.failure, context)
+        for other in outcome.others:
+            error.add_note(str(from_failure(other)))
+        raise error
+    if progress is not None:
+        progress(total - outcome.missing, total)
+    return outcome.missing
