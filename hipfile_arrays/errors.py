@@ -86,7 +86,7 @@ class HipFileError(HipFileArraysError, OSError):
 
 
 class LibraryNotFound(HipFileArraysError, ImportError):
-    """A GPU runtime or file library could not be loaded; the message says where it was looked for."""
+    """A GPU runtime or file library could not be loaded; the message lists what was tried."""
 
 
 class StateError(HipFileArraysError, RuntimeError):

@@ -58,8 +58,9 @@ class _Source:
 def _raw_dtype(dtype: Any, described: DeviceArray | None) -> np.dtype[Any]:
     """Return the dtype of the file's items: that of `out` where none was given."""
     if isinstance(dtype, _Default):
-        return described.dtype if described is not None else np.dtype(float)
-    found = np.dtype(dtype)
+        default: np.dtype[Any] = np.dtype(float)
+        return default if described is None else described.dtype
+    found: np.dtype[Any] = np.dtype(dtype)
     if found.hasobject:
         raise ValueError(
             f"dtype {found} holds Python objects, and pointers cannot be read from a file"

@@ -5,7 +5,7 @@ Host half of the shim: GPU runtime and file library tables, registry, engine.
 from collections.abc import Sequence
 
 class Tensor:
-    """A tensor imported from a DLPack exporter, kept alive by this."""
+    """A tensor imported from a DLPack exporter, kept alive."""
 
     @property
     def pointer(self) -> int: ...
@@ -29,6 +29,9 @@ class Tensor:
     def strides(self) -> tuple[int, ...]: ...
     @property
     def contiguous(self) -> bool: ...
+
+def import_tensor(exporter: object, stream: int | None) -> Tensor:
+    """Call __dlpack__ with this stream and take over the tensor."""
 
 class OpenFile:
     """
@@ -97,14 +100,14 @@ def set_search_path(
     file_path: str,
 ) -> None: ...
 def open_runtime(platform: int) -> tuple[str, int]:
-    """The path and version of the GPU runtime, opened if need be."""
+    """Return the path and version of the GPU runtime, opened if need be."""
 
 def open_file_library(platform: int) -> str:
-    """The path of hipFile or cuFile, opened if need be."""
+    """Return the path of hipFile or cuFile, opened if need be."""
 
 def locate(platform: int, pointer: int) -> tuple[int, int, int, int]:
     """
-    (memory type, device, base and size in bytes of the allocation) of a pointer.
+    Return (memory type, device, base, size in bytes of the allocation) of a pointer.
     """
 
 def synchronize(platform: int, device: int, stream: int) -> None: ...
@@ -135,7 +138,7 @@ def transfer_one(
 ) -> int: ...
 def direct_alignment(fd: int) -> tuple[int, int] | None:
     """
-    O_DIRECT alignment (memory, file offset) in bytes, where the kernel tells.
+    Return O_DIRECT's alignment (memory, file offset) in bytes, where the kernel tells.
     """
 
 def resident_bytes(fd: int, offset: int, nbytes: int) -> int | None: ...
@@ -144,4 +147,4 @@ def reset_totals() -> None: ...
 def pinned_bytes() -> int: ...
 def thread_count() -> int: ...
 def release_resources() -> None:
-    """Ends idle worker threads and frees pinned staging memory."""
+    """End idle worker threads and free pinned staging memory."""

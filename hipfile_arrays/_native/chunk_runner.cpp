@@ -14,10 +14,11 @@ namespace {
 constexpr std::int64_t kPage = 4096;
 // What one hipFileRead or cuFileRead moves at most.
 constexpr std::int64_t kLibraryMost = 0x7ffff000;
-// hipHostRegisterReadOnly, cudaHostRegisterReadOnly: the only way to register a read-only mapping.
-constexpr unsigned kRegisterReadOnly = 8;
 // Direct pieces are cut so that several threads can ask the library at once.
 constexpr std::int64_t kDirectChunk = 16 << 20;
+// Registering pages costs the same per page whatever the length, but each call costs some on top;
+// nothing is copied by the CPU, so no cache asks for small chunks.
+constexpr std::int64_t kMappedChunks = 4;
 
 std::int64_t round_down(std::int64_t value) { return value / kPage * kPage; }
 std::int64_t round_up(std::int64_t value) { return round_down(value + kPage - 1); }
@@ -28,6 +29,8 @@ std::int64_t chunk_size(const Request& request, Path path) {
             return std::numeric_limits<std::int64_t>::max();  // whole: that is what it is for
         case Path::Direct:
             return std::max(kDirectChunk, request.chunk);
+        case Path::Mapped:
+            return kMappedChunks * request.chunk;
         default:
             return request.chunk;
     }
@@ -134,8 +137,8 @@ void ChunkRunner::run(const Piece& chunk) {
             run_library(chunk);
             break;
         case Path::Mapped:
-            if (read_mapped(chunk)) break;
-            [[fallthrough]];
+            if (!read_mapped(chunk)) run_buffered(chunk);
+            break;
         case Path::Buffered:
         case Path::ODirect:
             request_.direction == Direction::Read ? read_staged(chunk) : write_staged(chunk);
@@ -183,16 +186,20 @@ void ChunkRunner::run_library(const Piece& chunk) {
     }
     if (failure) {
         if (!request_.may_fall_back) throw Error(failure);
-        const auto rest = chunk.pointer + static_cast<std::uintptr_t>(done);
-        const Piece again{chunk.offset + done, rest, chunk.nbytes - done, Path::Buffered};
-        for (std::int64_t at = 0; at < again.nbytes; at += request_.chunk) {
-            run({again.offset + at, again.pointer + static_cast<std::uintptr_t>(at),
-                 std::min(request_.chunk, again.nbytes - at), Path::Buffered});
-        }
+        run_buffered({chunk.offset + done, chunk.pointer + static_cast<std::uintptr_t>(done),
+                      chunk.nbytes - done, Path::Buffered});
         return;
     }
     if (done < chunk.nbytes && !job_.stopped()) {
         job_.ended(chunk.offset + done, chunk.nbytes - done);
+    }
+}
+
+// In parts that fit a slot, through the page cache: what could not go another way.
+void ChunkRunner::run_buffered(const Piece& piece) {
+    for (std::int64_t at = 0; at < piece.nbytes && !job_.stopped(); at += request_.chunk) {
+        run({piece.offset + at, piece.pointer + static_cast<std::uintptr_t>(at),
+             std::min(request_.chunk, piece.nbytes - at), Path::Buffered});
     }
 }
 
@@ -238,7 +245,7 @@ void ChunkRunner::read_staged(const Piece& chunk) {
             static_cast<std::size_t>(moved.nbytes), kMemcpyDefault, lane.stream());
         check_runtime(runtime, code, runtime.MemcpyAsync.name);
         lane.mark(slot);
-        job_.moved(chunk.path == Path::Mapped ? Path::Buffered : chunk.path, moved.nbytes);
+        job_.moved(chunk.path, moved.nbytes);
     }
     if (moved.nbytes < chunk.nbytes) {
         job_.ended(chunk.offset + moved.nbytes, chunk.nbytes - moved.nbytes);

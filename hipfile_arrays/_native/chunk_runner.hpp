@@ -57,6 +57,7 @@ class ChunkRunner {
   private:
     void run(const Piece& chunk);
     void run_library(const Piece& chunk);
+    void run_buffered(const Piece& piece);
     void read_staged(const Piece& chunk);
     bool read_mapped(const Piece& chunk);
     void write_staged(const Piece& chunk);

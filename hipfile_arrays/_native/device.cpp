@@ -1,7 +1,9 @@
 #include "device.hpp"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
+#include <array>
 #include <atomic>
 #include <mutex>
 
@@ -51,6 +53,25 @@ DeviceScope::DeviceScope(const Runtime& runtime, int device) : runtime_(runtime)
 
 DeviceScope::~DeviceScope() {
     if (former_ >= 0) runtime_.SetDevice(former_);
+}
+
+bool takes_file_mappings(const Runtime& runtime, int fd) {
+    // 0: not tried, 1: yes, 2: no
+    static std::array<std::atomic<int>, 2> answers{};
+    auto& answer = answers[static_cast<std::size_t>(runtime.platform)];
+    if (answer != 0) return answer == 1;
+    constexpr std::size_t page = 4096;
+    void* map = mmap(nullptr, page, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return false;  // says nothing of the runtime
+    const int code = runtime.HostRegister(map, page, kRegisterReadOnly);
+    if (code == 0) {
+        runtime.HostUnregister(map);
+    } else {
+        runtime.GetLastError();
+    }
+    munmap(map, page);
+    answer = code == 0 ? 1 : 2;
+    return code == 0;
 }
 
 void refuse_after_fork() {

@@ -34,6 +34,13 @@ class DeviceScope {
     int former_ = -1;
 };
 
+// hipHostRegisterReadOnly, cudaHostRegisterReadOnly: the only way to register a read-only mapping.
+inline constexpr unsigned kRegisterReadOnly = 8;
+
+// Whether this runtime takes a read-only file mapping as the source of copies; tried once per
+// platform, on a page of the file open as `fd`, and remembered.
+bool takes_file_mappings(const Runtime& runtime, int fd);
+
 // Set in a child process after fork() when a runtime was open in the parent: GPU runtimes do not
 // survive that, so every later use throws (channel State).
 void refuse_after_fork();

@@ -185,12 +185,7 @@ NB_MODULE(_native, m) {
     m.doc() = "Host half of the shim: GPU runtime and file library tables, registry, engine.";
     nb::register_exception_translator(translate, nullptr);
 
-    nb::class_<Tensor>(m, "Tensor", "A tensor imported from a DLPack exporter, kept alive by this.")
-        .def_static(
-            "import_",
-            [](nb::handle exporter, nb::handle stream) { return Tensor::import(exporter, stream); },
-            "exporter"_a, "stream"_a.none(),
-            nb::sig("def import_(exporter: object, stream: int | None) -> Tensor"))
+    nb::class_<Tensor>(m, "Tensor", "A tensor imported from a DLPack exporter, kept alive.")
         .def_prop_ro("pointer", &Tensor::pointer)
         .def_prop_ro("nbytes", &Tensor::nbytes)
         .def_prop_ro("device_type", &Tensor::device_type)
@@ -206,6 +201,13 @@ NB_MODULE(_native, m) {
             "strides", [](const Tensor& t) { return nb::tuple(nb::cast(t.strides())); },
             nb::sig("def strides(self) -> tuple[int, ...]"))
         .def_prop_ro("contiguous", &Tensor::contiguous);
+
+    m.def(
+        "import_tensor",
+        [](nb::handle exporter, nb::handle stream) { return Tensor::import(exporter, stream); },
+        "exporter"_a.none(), "stream"_a.none(),
+        nb::sig("def import_tensor(exporter: object, stream: int | None) -> Tensor"),
+        "Call __dlpack__ with this stream and take over the tensor.");
 
     nb::class_<OpenFile>(m, "OpenFile",
                          "An open file descriptor, owned; its O_DIRECT twin and "
@@ -282,14 +284,14 @@ NB_MODULE(_native, m) {
             const Runtime& table = runtime(platform_from(platform));
             return std::make_pair(table.path, table.version);
         },
-        "platform"_a, "The path and version of the GPU runtime, opened if need be.");
+        "platform"_a, "Return the path and version of the GPU runtime, opened if need be.");
     m.def(
         "open_file_library",
         [](int platform) {
             const nb::gil_scoped_release no_gil;
             return file_library(platform_from(platform)).path;
         },
-        "platform"_a, "The path of hipFile or cuFile, opened if need be.");
+        "platform"_a, "Return the path of hipFile or cuFile, opened if need be.");
     m.def(
         "locate",
         [](int platform, std::uintptr_t pointer) {
@@ -299,7 +301,7 @@ NB_MODULE(_native, m) {
             return std::make_tuple(found.memory_type, found.device, found.base, found.size);
         },
         "platform"_a, "pointer"_a,
-        "(memory type, device, base and size in bytes of the allocation) of a pointer.");
+        "Return (memory type, device, base, size in bytes of the allocation) of a pointer.");
     m.def(
         "synchronize",
         [](int platform, int device, std::uintptr_t stream) {
@@ -322,9 +324,19 @@ NB_MODULE(_native, m) {
             if (!found) return std::nullopt;
             return std::make_pair(found->memory, found->offset);
         },
-        "fd"_a, "O_DIRECT alignment (memory, file offset) in bytes, where the kernel tells.");
+        "fd"_a, "Return O_DIRECT's alignment (memory, file offset) in bytes, where the kernel tells.");
     m.def("resident_bytes", &resident_bytes, "fd"_a, "offset"_a, "nbytes"_a,
           nb::call_guard<nb::gil_scoped_release>());
+    m.def(
+        "takes_file_mappings",
+        [](int platform, int device, const OpenFile& file) {
+            const nb::gil_scoped_release no_gil;
+            const Runtime& table = runtime(platform_from(platform));
+            const DeviceScope scope(table, device);
+            return takes_file_mappings(table, file.fd());
+        },
+        "platform"_a, "device"_a, "file"_a,
+        "Whether the runtime copies from registered pages of the page cache; tried once.");
     m.def("totals", [] {
         std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> result;
         for (const auto& direction : totals()) {
@@ -343,5 +355,5 @@ NB_MODULE(_native, m) {
             LanePool::instance().trim();
         },
         nb::call_guard<nb::gil_scoped_release>(),
-        "Ends idle worker threads and frees pinned staging memory.");
+        "End idle worker threads and free pinned staging memory.");
 }

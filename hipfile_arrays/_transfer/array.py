@@ -204,8 +204,8 @@ def dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
         raise TypeError(
             f"arrays of {name} need the package ml_dtypes: pip install ml_dtypes"
         ) from None
-    found = np.dtype(getattr(ml_dtypes, name))
-    return found
+    extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return extended
 
 
 def _describe_kind(array: object) -> str:
@@ -223,7 +223,7 @@ def _refuse_device(array: object, device_type: int) -> MemoryTypeError:
 
 def _import(array: Any, library: object | None) -> _native.Tensor:
     try:
-        return _native.Tensor.import_(array, -1 if library else None)
+        return _native.import_tensor(array, -1 if library else None)
     except AttributeError:
         if hasattr(array, "__dlpack__"):
             raise
@@ -302,7 +302,10 @@ def target_of(array: Any, *, stream: int | None = None) -> DeviceArray:
             "cannot read into this array: its exporter hands out a copy, and what is read into a "
             "copy is lost"
         )
-    if any(step == 0 and n > 1 for step, n in zip(described.strides, described.shape, strict=True)):
+    overlaps = described.extent.nbytes > 0 and any(
+        step == 0 and n > 1 for step, n in zip(described.strides, described.shape, strict=True)
+    )
+    if overlaps:
         raise ValueError(
             "cannot read into this array: its items share memory (it was broadcast, a stride is 0)"
         )

@@ -1,4 +1,4 @@
-"""Is it ``hipMemoryTypeDevice``, and does the whole extent lie in one allocation?
+"""The device check: ``hipMemoryTypeDevice``, and the whole extent within one allocation.
 
 The pointer decides, not the exporter: CuPy-ROCm 14.2 exports managed memory as kDLROCM too. And
 hipFile takes "the rest of the allocation" as the length of an unregistered buffer, so nothing but

@@ -1,7 +1,7 @@
-"""From what a user passes as ``file`` to an open descriptor, with the operating system's own errors.
+"""From what a user passes as ``file`` to an open descriptor.
 
-A missing file is a ``FileNotFoundError``, a directory an ``IsADirectoryError``, before any GPU
-library is called.
+Errors are the operating system's own: a missing file is a ``FileNotFoundError``, a directory an
+``IsADirectoryError``, before any GPU library is called.
 """
 
 from __future__ import annotations

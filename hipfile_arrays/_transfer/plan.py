@@ -22,6 +22,7 @@ Pieces cover the range exactly once, in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from ..config import Settings
 from ..errors import DirectPathUnavailable
@@ -33,6 +34,8 @@ __all__ = ["SMALL", "Facts", "Plan", "make", "one_piece"]
 SMALL = 64 * 1024
 # Parts smaller than this gain nothing from being read by another thread.
 _LEAST_CHUNK = 256 * 1024
+# Below this, registering pages costs more than the CPU's copy that it saves.
+_LEAST_MAPPED = 16 << 20
 _PAGE = 4096
 
 
@@ -50,12 +53,15 @@ class Facts:
         What keeps the file from the direct path, whatever the range.
     resident : int or None
         Bytes of the range in the page cache, where known.
+    maps_page_cache : bool
+        Whether the runtime copies straight from registered pages of the page cache.
     """
 
     reads: bool
     info: FileInfo
     obstacles: tuple[str, ...]
     resident: int | None
+    maps_page_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,10 @@ def _direct(
 
 def _staged(facts: Facts, file_range: FileRange, extent: Extent) -> tuple[tuple[Piece, ...], str]:
     if _is_resident(facts, file_range):
-        return one_piece(file_range, extent, Route.BUFFERED), "the data is in the page cache"
+        because = "the data is in the page cache"
+        if facts.reads and facts.maps_page_cache and file_range.nbytes >= _LEAST_MAPPED:
+            return one_piece(file_range, extent, Route.MAPPED), because
+        return one_piece(file_range, extent, Route.BUFFERED), because
     if facts.reads and facts.info.direct_alignment is not None and file_range.nbytes > SMALL:
         return one_piece(file_range, extent, Route.O_DIRECT), "cold data is read with O_DIRECT"
     if not facts.reads:
@@ -206,6 +215,8 @@ def make(
     DirectPathUnavailable
         If `wish` is ``"direct"`` and cannot be granted.
     """
+    if wish not in get_args(PathName):
+        raise ValueError(f"path must be one of {get_args(PathName)}, not {wish!r}")
     if file_range.nbytes != extent.nbytes:
         raise ValueError(f"{file_range} and {extent} differ in length")
     pieces, choice = _decide(facts, file_range, extent, wish)

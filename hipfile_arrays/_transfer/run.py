@@ -40,7 +40,12 @@ def gather(
     obstacles: tuple[str, ...] = ()
     if ask_library:
         obstacles = vendor.direct_obstacles(extent.platform, file, info)
-    return Facts(reads, info, obstacles, resident)
+    maps = bool(
+        reads
+        and resident
+        and _native.takes_file_mappings(int(extent.platform), extent.device, file)
+    )
+    return Facts(reads, info, obstacles, resident, maps)
 
 
 def move(

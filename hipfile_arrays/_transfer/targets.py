@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -75,10 +75,15 @@ def write_atomically(path: opening.PathLike, write: Write) -> None:
             os.fchmod(native.fd, target.stat().st_mode & 0o7777)
         write(native, 0)
         os.fsync(native.fd)
-        if unnamed:
-            os.link(f"/proc/self/fd/{native.fd}", temporary, follow_symlinks=True)
-        temporary.replace(target)
-        _sync_folder(target.parent)
+        with _opened_folder(target.parent) as folder:
+            if unnamed:
+                # Naming a folder descriptor is what makes Python call linkat, which alone follows
+                # the link in /proc to the nameless file.
+                os.link(
+                    f"/proc/self/fd/{native.fd}", temporary, src_dir_fd=folder, follow_symlinks=True
+                )
+            temporary.replace(target)
+            os.fsync(folder)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -86,9 +91,10 @@ def write_atomically(path: opening.PathLike, write: Write) -> None:
         native.close()
 
 
-def _sync_folder(folder: Path) -> None:
+@contextlib.contextmanager
+def _opened_folder(folder: Path) -> Iterator[int]:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        yield fd
     finally:
         os.close(fd)

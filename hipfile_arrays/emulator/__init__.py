@@ -1,9 +1,10 @@
 """An emulated HIP device: the real CuPy-ROCm wheel on any x86-64 Linux CPU.
 
-`activate` loads this package's ``libamdhip64.so.7``, ``libhipfile.so.0`` and stand-ins for the other
-libraries that CuPy's wheel links, before CuPy is imported. Arrays are then real CuPy arrays in
-memory that the host cannot touch; streams are asynchronous; hipFile checks, fails and moves bytes as
-documented. It is an emulator, not a mock: a pass shows API, ABI, ordering and values, not speed.
+`activate` loads this package's ``libamdhip64.so.7``, ``libhipfile.so.0`` and stand-ins for the
+other libraries that CuPy's wheel links, before CuPy is imported. Arrays are then real CuPy arrays
+in memory that the host cannot touch; streams are asynchronous; hipFile checks, fails and moves
+bytes as documented. It is an emulator, not a mock: a pass shows API, ABI, order and values, not
+speed.
 
 Ways to switch it on: ``HIPFILE_ARRAYS_EMULATE=1`` in the environment (and ``import hipfile_arrays``
 before CuPy), `activate`, ``python -m hipfile_arrays.emulator script.py``, or pytest's option

@@ -1,9 +1,13 @@
-"""``python -m hipfile_arrays.emulator [-c code | -m module | script] [args]``: on the emulated device."""
+"""Run Python on the emulated device.
+
+python -m hipfile_arrays.emulator [-c code | -m module | script.py] [arguments]
+"""
 
 from __future__ import annotations
 
 import runpy
 import sys
+from pathlib import Path
 
 from . import activate
 
@@ -27,7 +31,7 @@ def main() -> None:
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return
     sys.argv = arguments
-    sys.path.insert(0, str(__import__("pathlib").Path(kind).resolve().parent))
+    sys.path.insert(0, str(Path(kind).resolve().parent))
     runpy.run_path(kind, run_name="__main__")
 
 

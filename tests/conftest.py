@@ -1,0 +1,93 @@
+"""Every test runs on real CuPy arrays: on the emulated HIP device, or on a GPU.
+
+``HIPFILE_ARRAYS_TEST_PLATFORM`` says where: ``emulated`` (default), ``rocm`` or ``cuda``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+PLATFORM = os.environ.get("HIPFILE_ARRAYS_TEST_PLATFORM", "emulated")
+if PLATFORM == "emulated":
+    # Before anything imports CuPy.
+    from hipfile_arrays import emulator
+
+    emulator.activate()
+
+import pytest
+
+import hipfile_arrays as hfa
+from hipfile_arrays import _native
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the emulated device are left out on a real one."""
+    if PLATFORM == "emulated":
+        return
+    reason = pytest.mark.skip(reason="asks the emulated device for counts, faults or lateness")
+    for item in items:
+        if item.get_closest_marker("emulated") or "emulator" in item.path.parts:
+            item.add_marker(reason)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """After every test: no registration, no open file, no new thread of ours."""
+    descriptors = _descriptors()
+    yield
+    assert hfa.buffers() == []
+    left = _descriptors() - descriptors
+    assert not left, f"open files left behind: {left}"
+
+
+def _descriptors() -> set[str]:
+    found = set()
+    for fd in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(fd)
+        except OSError:
+            continue
+        if target.startswith("/") and "hipemu" not in target and "/dev/" not in target:
+            found.add(f"{fd.name} -> {target}")
+    return {entry for entry in found if ".so" not in entry and "cupy" not in entry}
+
+
+@pytest.fixture(params=["disk", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder on a real file system: of the disk, and on tmpfs (which has no fast path)."""
+    if request.param == "disk":
+        yield tmp_path
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def make_file(tmp_path: Path) -> Callable[[bytes], Path]:
+    """Write bytes into a new file."""
+
+    def make(data: bytes) -> Path:
+        path = tmp_path / f"data-{len(list(tmp_path.iterdir()))}.bin"
+        path.write_bytes(data)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def counters() -> Iterator[Callable[[], dict[str, int]]]:
+    """Calls of the emulated libraries since the test began, by name."""
+    emulator.reset_counters()
+    yield emulator.counters
+
+
+@pytest.fixture
+def release() -> Iterator[None]:
+    """Start and end without worker threads and pinned memory of ours."""
+    _native.release_resources()
+    yield
+    _native.release_resources()
