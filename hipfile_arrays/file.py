@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias
 
 from . import _native, config
 from ._transfer import opening
-from ._transfer import plan as planning
 from ._transfer.array import DeviceArray, describe, target_of
-from ._transfer.buffers import RegisteredBuffer
+from ._transfer.buffers import RegisteredBuffer, resolve
 from ._transfer.fileinfo import FileInfo, inspect
-from ._transfer.run import Progress, move
-from ._transfer.values import FileRange, PathName, Route
+from ._transfer.plan import SMALL
+from ._transfer.run import Progress, move, move_small
+from ._transfer.values import FileRange, PathName
 from .errors import ShortReadError, StateError
 
 __all__ = ["File", "open"]
@@ -32,9 +32,6 @@ _FLAGS: dict[str, int] = {
     "x": os.O_RDWR | os.O_CREAT | os.O_EXCL,
     "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
 }
-_SMALL = planning.SMALL
-_BUFFERED = int(Route.BUFFERED)
-_LIBRARY = int(Route.LIBRARY)
 
 
 class File:
@@ -187,30 +184,22 @@ class File:
         if not nbytes:
             self._check_open()
             return 0
+        if progress is None and nbytes <= SMALL and (path or config.get().path) == "auto":
+            if registration is None:
+                registration = resolve(extent)
+            missing = move_small(
+                self._native,
+                self.name,
+                offset,
+                extent,
+                stream,
+                registration,
+                reads=reads,
+                exact=True,
+            )
+            return nbytes if not missing else self._raise_short(offset, nbytes, missing)
         if reads:
             self._check_holds(offset, nbytes)
-        wish = path or config.get().path
-        if registration is not None and progress is None:
-            # The hot path: nothing to look up, and where the route needs no facts, nothing to plan.
-            route = -1
-            if wish == "auto" and nbytes <= _SMALL:
-                route = _BUFFERED
-            elif wish == "library":
-                route = _LIBRARY
-            if route >= 0:
-                missing = _native.transfer_one(
-                    self._native,
-                    reads,
-                    extent.platform,
-                    extent.device,
-                    stream,
-                    offset,
-                    extent.pointer,
-                    nbytes,
-                    route,
-                    registration,
-                )
-                return nbytes if not missing else self._raise_short(offset, nbytes, missing)
         missing = move(
             self.handle,
             self.name,
@@ -218,7 +207,7 @@ class File:
             extent,
             stream,
             reads=reads,
-            wish=wish,
+            wish=path,
             registration=registration,
             progress=progress,
         )

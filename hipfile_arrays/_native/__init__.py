@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._native import (
+    SMALL,
     OpenFile,
     Outcome,
     Registration,
@@ -26,10 +27,11 @@ from ._native import (
     thread_count,
     totals,
     transfer,
-    transfer_one,
+    transfer_small,
 )
 
 __all__ = [
+    "SMALL",
     "OpenFile",
     "Outcome",
     "Registration",
@@ -53,5 +55,5 @@ __all__ = [
     "thread_count",
     "totals",
     "transfer",
-    "transfer_one",
+    "transfer_small",
 ]

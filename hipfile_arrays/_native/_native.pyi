@@ -124,7 +124,7 @@ def transfer(
     chunk: int,
     progress: object | None,
 ) -> Outcome: ...
-def transfer_one(
+def transfer_small(
     file: OpenFile,
     reads: bool,
     platform: int,
@@ -133,15 +133,24 @@ def transfer_one(
     offset: int,
     pointer: int,
     nbytes: int,
-    path: int,
     registration: Registration | None,
-) -> int: ...
+    exact: bool,
+) -> int | tuple[str, int, int, str, str, str]:
+    """One pread and one copy; return the bytes that the file did not have."""
+
+SMALL: int = 65536
+
 def direct_alignment(fd: int) -> tuple[int, int] | None:
     """
     Return O_DIRECT's alignment (memory, file offset) in bytes, where the kernel tells.
     """
 
 def resident_bytes(fd: int, offset: int, nbytes: int) -> int | None: ...
+def takes_file_mappings(platform: int, device: int, file: OpenFile) -> bool:
+    """
+    Whether the runtime copies from registered pages of the page cache; tried once.
+    """
+
 def totals() -> list[list[tuple[int, int]]]: ...
 def reset_totals() -> None: ...
 def pinned_bytes() -> int: ...

@@ -34,6 +34,8 @@ class Job {
     Outcome take_outcome();
 
   private:
+    void cut(const Piece& piece);
+
     std::vector<Piece> chunks_;
     bool library_chunks_ = false;
     std::atomic<std::size_t> next_{0};

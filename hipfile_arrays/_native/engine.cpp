@@ -7,8 +7,6 @@
 
 #include "chunk_runner.hpp"
 #include "device.hpp"
-#include "file_io.hpp"
-#include "staging.hpp"
 #include "workers.hpp"
 
 namespace hfa {
@@ -20,72 +18,7 @@ struct AtomicTotals {
 };
 std::array<std::array<AtomicTotals, kPaths>, 2> all_totals;
 
-void add_totals(const Request& request, const Outcome& outcome) {
-    auto& mine = all_totals[static_cast<std::size_t>(request.direction)];
-    for (std::size_t path = 0; path < kPaths; ++path) {
-        if (outcome.moved[path] == 0) continue;
-        mine[path].calls += 1;
-        mine[path].bytes += static_cast<std::uint64_t>(outcome.moved[path]);
-    }
-}
-
-void refuse_capture(const Request& request) {
-    const Runtime& runtime = request.runtime;
-    int status = 0;
-    if (runtime.StreamIsCapturing.present) {
-        check_runtime(runtime, runtime.StreamIsCapturing(request.stream, &status),
-                      runtime.StreamIsCapturing.name);
-    }
-    if (status != 0) {
-        raise_state(
-            "the stream is being captured into a graph, and file transfers cannot be recorded; "
-            "transfer before the capture begins, or on another stream");
-    }
-}
-
-// One pread and one copy, on the caller's stream: its order is the stream's own.
-Outcome run_small(const Request& request) {
-    const Piece& piece = request.pieces.front();
-    const Runtime& runtime = request.runtime;
-    Outcome outcome;
-    const auto lane = LanePool::instance().take(runtime, request.device, kSmall + kSlotSlack);
-    void* const host = lane->slot(0).host;
-    void* const device = reinterpret_cast<void*>(piece.pointer);
-    Moved moved;
-    auto copy = [&](void* to, const void* from, std::int64_t nbytes) {
-        int code = runtime.MemcpyAsync(to, from, static_cast<std::size_t>(nbytes), kMemcpyDefault,
-                                       request.stream);
-        Failure failure = runtime_failure(runtime, code, runtime.MemcpyAsync.name);
-        // Waited for in any case: the slot is used again.
-        code = runtime.StreamSynchronize(request.stream);
-        if (!failure) failure = runtime_failure(runtime, code, runtime.StreamSynchronize.name);
-        return failure;
-    };
-    if (request.direction == Direction::Read) {
-        moved = read_fully(request.file.fd(), host, piece.nbytes, piece.offset);
-        outcome.failure = moved.failure;
-        if (!moved.failure && moved.nbytes > 0) outcome.failure = copy(device, host, moved.nbytes);
-    } else {
-        outcome.failure = copy(host, device, piece.nbytes);
-        if (!outcome.failure) {
-            moved = write_fully(request.file.fd(), host, piece.nbytes, piece.offset);
-            outcome.failure = moved.failure;
-        }
-    }
-    outcome.moved[static_cast<std::size_t>(Path::Buffered)] = moved.nbytes;
-    if (moved.nbytes < piece.nbytes) {
-        outcome.missing = piece.nbytes - moved.nbytes;
-        outcome.end_of_file = piece.offset + moved.nbytes;
-    }
-    return outcome;
-}
-
-bool is_small(const Request& request) {
-    return request.pieces.size() == 1 && request.pieces.front().path == Path::Buffered &&
-           request.pieces.front().nbytes <= kSmall;
-}
-
-Outcome run_large(const Request& request, const std::function<bool(std::int64_t)>& poll) {
+Outcome run_chunks(const Request& request, const std::function<bool(std::int64_t)>& poll) {
     Job job(request);
     const Runtime& runtime = request.runtime;
     if (job.has_library_chunks()) {
@@ -114,22 +47,43 @@ Outcome run_large(const Request& request, const std::function<bool(std::int64_t)
 
 }  // namespace
 
+void refuse_capture(const Runtime& runtime, Stream stream) {
+    int status = 0;
+    if (runtime.StreamIsCapturing.present) {
+        check_runtime(runtime, runtime.StreamIsCapturing(stream, &status),
+                      runtime.StreamIsCapturing.name);
+    }
+    if (status != 0) {
+        raise_state(
+            "the stream is being captured into a graph, and file transfers cannot be recorded; "
+            "transfer before the capture begins, or on another stream");
+    }
+}
+
 Outcome run(const Request& request, const std::function<bool(std::int64_t)>& poll) {
     refuse_after_fork();
-    Outcome outcome;
     const Use file_use(request.file.flight());
     if (!file_use) raise_state("the file is closed");
-    std::unique_ptr<Use> buffer_use;
+    std::optional<Use> buffer_use;
     if (request.registration) {
-        buffer_use = std::make_unique<Use>(request.registration->flight);
+        buffer_use.emplace(request.registration->flight);
         if (!*buffer_use) raise_state("the registered buffer is closed");
         ++request.registration->hits;
     }
     const DeviceScope scope(request.runtime, request.device);
-    refuse_capture(request);
-    outcome = is_small(request) ? run_small(request) : run_large(request, poll);
-    add_totals(request, outcome);
+    refuse_capture(request.runtime, request.stream);
+    Outcome outcome = run_chunks(request, poll);
+    for (std::size_t path = 0; path < kPaths; ++path) {
+        add_total(request.direction, static_cast<Path>(path), outcome.moved[path]);
+    }
     return outcome;
+}
+
+void add_total(Direction direction, Path path, std::int64_t nbytes) {
+    if (nbytes == 0) return;
+    auto& totals = all_totals[static_cast<std::size_t>(direction)][static_cast<std::size_t>(path)];
+    totals.calls.fetch_add(1, std::memory_order_relaxed);
+    totals.bytes.fetch_add(static_cast<std::uint64_t>(nbytes), std::memory_order_relaxed);
 }
 
 Totals totals() {

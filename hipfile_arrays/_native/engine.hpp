@@ -63,13 +63,12 @@ struct Outcome {
     std::array<std::int64_t, kPaths> moved{};                             // bytes by path
 };
 
-// Up to this many bytes, one pread and one copy on the caller's own stream are quicker than
-// anything that involves a second thread or stream.
-inline constexpr std::int64_t kSmall = 64 * 1024;
-
 // `poll` is called on this thread now and then (at most every 50 ms of work) with the bytes moved
 // so far; when it answers false the transfer stops within one chunk.
 Outcome run(const Request& request, const std::function<bool(std::int64_t)>& poll);
+
+// Throws Error (State) while the stream is captured into a graph: a transfer cannot be recorded.
+void refuse_capture(const Runtime& runtime, Stream stream);
 
 // Bytes and calls by path since the process began.
 struct PathTotals {
@@ -77,6 +76,7 @@ struct PathTotals {
     std::uint64_t bytes = 0;
 };
 using Totals = std::array<std::array<PathTotals, kPaths>, 2>;  // [direction][path]
+void add_total(Direction direction, Path path, std::int64_t nbytes);
 Totals totals();
 void reset_totals();
 

@@ -72,6 +72,7 @@ using HostFunction = void (*)(void*);
     ROW(HostFree,              "hipHostFree",              "cudaFreeHost",              "3.0", Needed,   int, void*) \
     ROW(HostRegister,          "hipHostRegister",          "cudaHostRegister",          "3.0", Optional, int, void*, std::size_t, unsigned) \
     ROW(HostUnregister,        "hipHostUnregister",        "cudaHostUnregister",        "3.0", Optional, int, void*) \
+    ROW(Memcpy,                "hipMemcpy",                "cudaMemcpy",                "3.0", Needed,   int, void*, const void*, std::size_t, int) \
     ROW(MemcpyAsync,           "hipMemcpyAsync",           "cudaMemcpyAsync",           "3.0", Needed,   int, void*, const void*, std::size_t, int, hfa::Stream) \
     ROW(StreamCreateWithFlags, "hipStreamCreateWithFlags", "cudaStreamCreateWithFlags", "3.0", Needed,   int, hfa::Stream*, unsigned) \
     ROW(StreamDestroy,         "hipStreamDestroy",         "cudaStreamDestroy",         "3.0", Needed,   int, hfa::Stream) \

@@ -6,6 +6,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "device.hpp"
 #include "dlpack.hpp"
 #include "engine.hpp"
+#include "small.hpp"
 #include "staging.hpp"
 #include "workers.hpp"
 
@@ -155,26 +157,23 @@ OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::
     return OutcomeView(std::move(outcome));
 }
 
-// The hot path: one piece, nothing to allocate, nothing to build for Python but the outcome's rare
-// cases. Returns the bytes that the file did not have.
-std::int64_t transfer_one(OpenFile& file, bool reads, int platform, int device,
-                          std::uintptr_t stream, std::int64_t offset, std::uintptr_t pointer,
-                          std::int64_t nbytes, int path,
-                          const std::shared_ptr<Registration>& registration) {
+// The hot path. Returns the bytes that the file did not have, or the failure as data, so that the
+// caller can say of which file and range.
+std::variant<std::int64_t, FailureTuple> transfer_small(OpenFile& file, bool reads, int platform,
+                                                        int device, std::uintptr_t stream,
+                                                        std::int64_t offset,
+                                                        std::uintptr_t pointer, std::int64_t nbytes,
+                                                        Registration* registration,
+                                                        bool exact) {
     const nb::gil_scoped_release no_gil;
-    Request request{file,
-                    reads ? Direction::Read : Direction::Write,
-                    runtime(platform_from(platform)),
-                    device,
-                    reinterpret_cast<Stream>(stream),
-                    {{offset, pointer, nbytes, static_cast<Path>(path)}},
-                    registration,
-                    false,
-                    1,
-                    nbytes};
-    const Outcome outcome = run(request, [](std::int64_t) { return true; });
-    if (outcome.failure) throw Error(outcome.failure);
-    return outcome.missing;
+    try {
+        return run_small({file, reads ? Direction::Read : Direction::Write,
+                          runtime(platform_from(platform)), device,
+                          reinterpret_cast<Stream>(stream), offset, pointer, nbytes, registration,
+                          exact});
+    } catch (const Error& error) {
+        return to_tuple(error.failure());
+    }
 }
 
 }  // namespace
@@ -315,8 +314,10 @@ NB_MODULE(_native, m) {
     m.def("transfer", &transfer, "file"_a, "reads"_a, "platform"_a, "device"_a, "stream"_a,
           "pieces"_a, "registration"_a.none(), "may_fall_back"_a, "threads"_a, "chunk"_a,
           "progress"_a.none());
-    m.def("transfer_one", &transfer_one, "file"_a, "reads"_a, "platform"_a, "device"_a, "stream"_a,
-          "offset"_a, "pointer"_a, "nbytes"_a, "path"_a, "registration"_a.none());
+    m.def("transfer_small", &transfer_small, "file"_a, "reads"_a, "platform"_a, "device"_a,
+          "stream"_a, "offset"_a, "pointer"_a, "nbytes"_a, "registration"_a.none(), "exact"_a,
+          "One pread and one copy; return the bytes that the file did not have.");
+    m.attr("SMALL") = kSmall;
     m.def(
         "direct_alignment",
         [](int fd) -> std::optional<std::pair<std::uint32_t, std::uint32_t>> {

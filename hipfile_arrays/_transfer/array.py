@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -91,10 +92,6 @@ class DeviceArray:
         The imported DLPack tensor, which owns a reference to the memory.
     dtype : numpy.dtype
         Native byte order.
-    shape, strides : tuple of int
-        Items and bytes.
-    contiguous : bool
-        Whether the items lie in C order without gaps.
     extent : Extent
         The memory from the first item on, if `contiguous`; the caller checks that.
     stream : int
@@ -103,16 +100,28 @@ class DeviceArray:
 
     tensor: _native.Tensor
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    contiguous: bool
     extent: Extent
     stream: int
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Items of each axis."""
+        return self.tensor.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from item to item of each axis."""
+        return self.tensor.strides
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the items lie in C order without gaps."""
+        return self.tensor.contiguous
+
+    @property
     def size(self) -> int:
         """Number of items."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return self.extent.nbytes // self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +169,22 @@ _LIBRARIES = {
 }
 
 
-def _library_of(array: object) -> tuple[ModuleType, _Library] | None:
-    root = type(array).__module__.partition(".")[0]
+@lru_cache(maxsize=256)
+def _library_of_type(kind: Any) -> tuple[ModuleType, _Library] | None:
+    root = kind.__module__.partition(".")[0]
     library = _LIBRARIES.get(root)
-    if library is None:
-        return None
-    return sys.modules[root], library
+    return None if library is None else (sys.modules[root], library)
+
+
+def _library_of(array: object) -> tuple[ModuleType, _Library] | None:
+    return _library_of_type(type(array))
 
 
 def _default_stream_number(device_type: int) -> int:
     return 0 if device_type == 10 else 1
 
 
+@lru_cache(maxsize=64)
 def dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     """Return the NumPy dtype of a DLPack dtype, from ml_dtypes where NumPy has none.
 
@@ -272,13 +285,10 @@ def describe(array: Any, *, stream: int | None = None) -> DeviceArray:
         stream = stream_of(array, device)
     nbytes = tensor.nbytes
     return DeviceArray(
-        tensor=tensor,
-        dtype=dtype_of(tensor.code, tensor.bits, tensor.lanes),
-        shape=tensor.shape,
-        strides=tensor.strides,
-        contiguous=tensor.contiguous,
-        extent=Extent(tensor.pointer if nbytes else 0, nbytes, platform, device),
-        stream=stream,
+        tensor,
+        dtype_of(tensor.code, tensor.bits, tensor.lanes),
+        Extent(tensor.pointer if nbytes else 0, nbytes, platform, device),
+        stream,
     )
 
 
@@ -302,10 +312,9 @@ def target_of(array: Any, *, stream: int | None = None) -> DeviceArray:
             "cannot read into this array: its exporter hands out a copy, and what is read into a "
             "copy is lost"
         )
-    overlaps = described.extent.nbytes > 0 and any(
+    if not described.contiguous and any(
         step == 0 and n > 1 for step, n in zip(described.strides, described.shape, strict=True)
-    )
-    if overlaps:
+    ):
         raise ValueError(
             "cannot read into this array: its items share memory (it was broadcast, a stride is 0)"
         )

@@ -24,17 +24,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from .._native import SMALL
 from ..config import Settings
 from ..errors import DirectPathUnavailable
 from .fileinfo import FileInfo
 from .values import Choice, Extent, FileRange, PathName, Piece, Route
 
-__all__ = ["SMALL", "Facts", "Plan", "make", "one_piece"]
+__all__ = ["SMALL", "Facts", "Plan", "make", "may_map", "one_piece"]
 
-SMALL = 64 * 1024
 # Parts smaller than this gain nothing from being read by another thread.
 _LEAST_CHUNK = 256 * 1024
-# Below this, registering pages costs more than the CPU's copy that it saves.
+# Registering page-cache pages moves 13 to 20 GB/s on an H200's host, however many threads do it (the
+# kernel's page-table lock and the driver serialise it); a thread that copies moves 7. So it pays for
+# two threads at most, and for ranges that are worth a registration.
+_MOST_MAPPED_THREADS = 2
 _LEAST_MAPPED = 16 << 20
 _PAGE = 4096
 
@@ -89,6 +92,11 @@ class Plan:
     may_fall_back: bool
 
 
+def may_map(settings: Settings, file_range: FileRange) -> bool:
+    """Whether copying from registered page-cache pages is worth asking the runtime about."""
+    return settings.threads <= _MOST_MAPPED_THREADS and file_range.nbytes >= _LEAST_MAPPED
+
+
 def one_piece(file_range: FileRange, extent: Extent, route: Route) -> tuple[Piece, ...]:
     """Return the whole range as one piece; none if it is empty."""
     if not file_range.nbytes:
@@ -141,10 +149,12 @@ def _direct(
     return _with_ends(file_range, extent, body, Route.DIRECT), ()
 
 
-def _staged(facts: Facts, file_range: FileRange, extent: Extent) -> tuple[tuple[Piece, ...], str]:
+def _staged(
+    facts: Facts, file_range: FileRange, extent: Extent, settings: Settings
+) -> tuple[tuple[Piece, ...], str]:
     if _is_resident(facts, file_range):
         because = "the data is in the page cache"
-        if facts.reads and facts.maps_page_cache and file_range.nbytes >= _LEAST_MAPPED:
+        if facts.reads and facts.maps_page_cache and may_map(settings, file_range):
             return one_piece(file_range, extent, Route.MAPPED), because
         return one_piece(file_range, extent, Route.BUFFERED), because
     if facts.reads and facts.info.direct_alignment is not None and file_range.nbytes > SMALL:
@@ -159,7 +169,7 @@ def _is_resident(facts: Facts, file_range: FileRange) -> bool:
 
 
 def _decide(
-    facts: Facts, file_range: FileRange, extent: Extent, wish: PathName
+    facts: Facts, file_range: FileRange, extent: Extent, wish: PathName, settings: Settings
 ) -> tuple[tuple[Piece, ...], Choice]:
     if wish == "library":
         pieces = one_piece(file_range, extent, Route.LIBRARY)
@@ -181,9 +191,9 @@ def _decide(
             pieces, reasons = _direct(facts, file_range, extent)
             if pieces:
                 return pieces, Choice("direct", "storage and device can do it by themselves")
-            staged, how = _staged(facts, file_range, extent)
+            staged, how = _staged(facts, file_range, extent, settings)
             return staged, Choice("staged", f"{how}; not direct, because " + "; ".join(reasons))
-    pieces, how = _staged(facts, file_range, extent)
+    pieces, how = _staged(facts, file_range, extent, settings)
     return pieces, Choice("staged", how)
 
 
@@ -219,8 +229,8 @@ def make(
         raise ValueError(f"path must be one of {get_args(PathName)}, not {wish!r}")
     if file_range.nbytes != extent.nbytes:
         raise ValueError(f"{file_range} and {extent} differ in length")
-    pieces, choice = _decide(facts, file_range, extent, wish)
     threads = settings.threads
+    pieces, choice = _decide(facts, file_range, extent, wish, settings)
     share = -(-file_range.nbytes // threads)
     chunk = min(settings.chunk_bytes, max(_LEAST_CHUNK, -(-share // _PAGE) * _PAGE))
     threads = max(1, min(threads, settings.pinned_limit_bytes // (2 * chunk)))

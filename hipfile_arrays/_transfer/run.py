@@ -13,7 +13,7 @@ from .fileinfo import FileInfo, inspect
 from .plan import Facts, Plan
 from .values import Extent, FileRange, PathName
 
-__all__ = ["Progress", "gather", "move"]
+__all__ = ["Progress", "gather", "move", "move_small"]
 
 # Called with (bytes done, bytes in all), from the calling thread, now and then.
 Progress: TypeAlias = Callable[[int, int], object]
@@ -43,6 +43,7 @@ def gather(
     maps = bool(
         reads
         and resident
+        and planning.may_map(config.get(), file_range)
         and _native.takes_file_mappings(int(extent.platform), extent.device, file)
     )
     return Facts(reads, info, obstacles, resident, maps)
@@ -95,9 +96,49 @@ def move(
         registration = buffers.resolve(extent)
     settings = config.get()
     wish = wish or settings.path
+    if wish == "auto" and file_range.nbytes <= planning.SMALL and progress is None:
+        return move_small(
+            file, name, file_range.offset, extent, stream, registration, reads=reads, exact=False
+        )
     facts = gather(file, file_range, extent, wish, reads=reads)
     plan = planning.make(facts, file_range, extent, settings, wish)
     return _execute(plan, file, name, file_range, extent, stream, reads, registration, progress)
+
+
+def move_small(
+    file: _native.OpenFile,
+    name: str,
+    offset: int,
+    extent: Extent,
+    stream: int,
+    registration: _native.Registration | None,
+    *,
+    reads: bool,
+    exact: bool,
+) -> int:
+    """Move at most `plan.SMALL` bytes by one system call and one copy.
+
+    Whatever the facts, the plan of such a transfer is one piece (the planner's rule 2), so there is
+    nothing to ask and nothing to plan. As `move`; with `exact`, device memory stays as it is where
+    the file has less.
+    """
+    answer = _native.transfer_small(
+        file,
+        reads,
+        extent.platform,
+        extent.device,
+        stream,
+        offset,
+        extent.pointer,
+        extent.nbytes,
+        registration,
+        exact,
+    )
+    if isinstance(answer, tuple):
+        raise from_failure(
+            answer, _context(name, FileRange(offset, extent.nbytes), reads, "staged")
+        )
+    return answer
 
 
 def _execute(
@@ -126,10 +167,7 @@ def _execute(
         None if progress is None else lambda done: progress(done, total),
     )
     if outcome.failure is not None:
-        context = (
-            f"{'reading' if reads else 'writing'} bytes {file_range.offset} to {file_range.end} "
-            f"of {name} by path {plan.choice.path}"
-        )
+        context = _context(name, file_range, reads, plan.choice.path)
         error = from_failure(outcome.failure, context)
         for other in outcome.others:
             error.add_note(str(from_failure(other)))
@@ -137,3 +175,8 @@ def _execute(
     if progress is not None:
         progress(total - outcome.missing, total)
     return outcome.missing
+
+
+def _context(name: str, file_range: FileRange, reads: bool, path: str) -> str:
+    verb = "reading" if reads else "writing"
+    return f"{verb} bytes {file_range.offset} to {file_range.end} of {name} by path {path}"
