@@ -126,7 +126,7 @@ def main() -> None:
     host = np.frombuffer(pinned, np.uint8, nbytes)
     bench.rate("ceiling: pinned host to device", lambda: (x.set(host), sync()))
     bench.rate("ceiling: device to pinned host", lambda: x.get(out=host))
-    del host, pinned
+    del pinned
     for threads in options.threads:
         bench.rate(
             f"ceiling: preadv warm, {threads} threads",

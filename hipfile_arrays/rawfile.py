@@ -12,17 +12,17 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from . import _native
-from ._transfer import opening, targets
+from ._transfer import opening, source, targets
 from ._transfer.array import DeviceArray, describe, empty, target_of
 from ._transfer.buffers import RegisteredBuffer
 from ._transfer.run import Progress, move
+from ._transfer.source import Source, name_of
 from ._transfer.values import FileRange, PathName
 from .errors import ShortReadError, ShortReadWarning
 from .file import File
@@ -40,21 +40,6 @@ class _Default:
 _FLOAT = _Default()
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """An open file, where reading begins in it, and how many bytes follow (None: endless)."""
-
-    file: _native.OpenFile
-    name: str
-    start: int
-    size: int | None
-
-    @property
-    def available(self) -> int | None:
-        """Bytes from `start` on."""
-        return None if self.size is None else self.size - self.start
-
-
 def _raw_dtype(dtype: Any, described: DeviceArray | None) -> np.dtype[Any]:
     """Return the dtype of the file's items: that of `out` where none was given."""
     if isinstance(dtype, _Default):
@@ -70,6 +55,21 @@ def _raw_dtype(dtype: Any, described: DeviceArray | None) -> np.dtype[Any]:
     return found
 
 
+@contextlib.contextmanager
+def _source(file: Any, offset: int) -> Iterator[Source]:
+    if isinstance(file, File):
+        yield source.located(file.handle, file.name, offset)
+    else:
+        with source.opened(file, offset) as found:
+            yield found
+
+
+def _leave_position(file: Any, position: int) -> None:
+    """Leave an open file after the items that were read, as NumPy does."""
+    if not isinstance(file, File) and not opening.is_path(file):
+        file.seek(position)
+
+
 def _check_plain(dtype: np.dtype[Any]) -> None:
     if dtype.names is not None:
         raise TypeError(
@@ -80,75 +80,6 @@ def _check_plain(dtype: np.dtype[Any]) -> None:
         raise TypeError(f"dtype {dtype}: GPU arrays have no strings and no raw bytes; read uint8")
     if dtype == np.dtype(np.longdouble) or dtype == np.dtype(np.clongdouble):
         raise TypeError(f"dtype {dtype}: no GPU computes in extended precision")
-
-
-@contextlib.contextmanager
-def _source(file: Any, offset: int) -> Iterator[_Source]:
-    """Open, borrow or take the file; close what was opened here."""
-    if offset < 0:
-        raise ValueError(f"offset must not be negative: {offset} in {_name_of(file)}")
-    if isinstance(file, File):
-        yield _located(file.handle, file.name, offset)
-        return
-    if opening.is_path(file):
-        native = opening.open_path(file, os.O_RDONLY)
-        start = offset
-    else:
-        native = opening.borrow(file, writes=False)
-        start = file.tell() + offset
-    try:
-        yield _located(native, _name_of(file), start)
-    finally:
-        native.close()
-
-
-def _located(native: _native.OpenFile, name: str, start: int) -> _Source:
-    size = native.size()
-    if size is not None and start > size:
-        raise ValueError(f"offset {start} is past the end of {name}, which has {size} bytes")
-    return _Source(native, name, start, size)
-
-
-def _name_of(file: Any) -> str:
-    if isinstance(file, File):
-        return file.name
-    if opening.is_path(file):
-        return opening.display_name(file)
-    return repr(getattr(file, "name", file))
-
-
-def _items(
-    source: _Source, itemsize: int, wanted: int, exact: bool
-) -> tuple[int, ShortReadWarning | None]:
-    """Return how many items to read, and what to say if the file has too few.
-
-    `wanted` is -1 for all; `exact` promises all of `wanted` (``strict=``, ``out=``, ``shape=``).
-    """
-    available = source.available
-    if available is None:
-        if wanted < 0:
-            raise ValueError(f"{source.name} has no end: say how many items to read by count=")
-        return wanted, None
-    whole, tail = divmod(available, itemsize)
-    if wanted < 0:
-        if not tail:
-            return whole, None
-        message = (
-            f"the last {tail} of the {available} bytes from offset {source.start} of "
-            f"{source.name} fill no item of {itemsize} bytes; {whole} items were read"
-        )
-        if exact:
-            raise ShortReadError(message, expected=(whole + 1) * itemsize, found=available)
-        return whole, ShortReadWarning(message)
-    if wanted <= whole:
-        return wanted, None
-    message = (
-        f"{wanted} items of {itemsize} bytes were asked for from offset {source.start} of "
-        f"{source.name}, which holds {whole} there ({available} bytes)"
-    )
-    if exact:
-        raise ShortReadError(message, expected=wanted * itemsize, found=available)
-    return whole, ShortReadWarning(message)
 
 
 def fromfile(
@@ -276,26 +207,26 @@ def _read_new(
         if any(n < 0 for n in shape):
             raise ValueError(f"shape must not be negative: {shape}")
         count = int(np.prod(shape, dtype=np.int64))
-    with _source(file, offset) as source:
+    with _source(file, offset) as found:
         exact = strict or shape is not None
-        items, warning = _items(source, raw.itemsize, count, exact)
+        items, warning = found.items(raw.itemsize, count, exact=exact)
         outer = shape if shape is not None else (items,)
         array = empty(like, (*outer, *inner), _device_dtype(item))
         described = target_of(array, stream=stream)
         nbytes = items * raw.itemsize
-        missing = _fill(source, nbytes, described, path, progress)
+        missing = _fill(found, nbytes, described, path, progress)
         if missing:
             # The file shrank while it was read.
             items = (nbytes - missing) // raw.itemsize
             message = (
-                f"{source.name} shrank while it was read: {items} whole items of {raw.itemsize} "
+                f"{found.name} shrank while it was read: {items} whole items of {raw.itemsize} "
                 f"bytes were there"
             )
             if exact:
                 raise ShortReadError(message, expected=nbytes, found=nbytes - missing)
             warning = ShortReadWarning(message)
             array = array[:items]
-        _leave_position(file, source, items * raw.itemsize, count == -1)
+        _leave_position(file, found.start + items * raw.itemsize)
     if warning is not None:
         warnings.warn(warning, stacklevel=3)
     return array
@@ -341,29 +272,29 @@ def _read_into(
     if count not in (-1, described.size):
         raise ValueError(f"count={count} does not fit out=, which has {described.size} items")
     nbytes = described.extent.nbytes
-    with _source(file, offset) as source:
-        available = source.available
+    with _source(file, offset) as found:
+        available = found.available
         if available is not None and available < nbytes:
             raise ShortReadError(
-                f"out= needs {nbytes} bytes from offset {source.start} of {source.name}, which "
+                f"out= needs {nbytes} bytes from offset {found.start} of {found.name}, which "
                 f"has {available} there",
                 expected=nbytes,
                 found=available,
             )
-        missing = _fill(source, nbytes, described, path, progress, stream, registration)
+        missing = _fill(found, nbytes, described, path, progress, stream, registration)
         if missing:
             raise ShortReadError(
-                f"{source.name} shrank while it was read: {nbytes - missing} of {nbytes} bytes "
+                f"{found.name} shrank while it was read: {nbytes - missing} of {nbytes} bytes "
                 "were there",
                 expected=nbytes,
                 found=nbytes - missing,
             )
-        _leave_position(file, source, nbytes, True)
+        _leave_position(file, found.start + nbytes)
     return out
 
 
 def _fill(
-    source: _Source,
+    found: Source,
     nbytes: int,
     described: DeviceArray,
     path: PathName | None,
@@ -375,9 +306,9 @@ def _fill(
     if not nbytes:
         return 0
     return move(
-        source.file,
-        source.name,
-        FileRange(source.start, nbytes),
+        found.file,
+        found.name,
+        FileRange(found.start, nbytes),
         described.extent.part(0, nbytes),
         described.stream if stream is None else stream,
         reads=True,
@@ -385,17 +316,6 @@ def _fill(
         registration=registration,
         progress=progress,
     )
-
-
-def _leave_position(file: Any, source: _Source, nbytes: int, whole: bool) -> None:
-    """Leave an open file where NumPy leaves it: after the items; at the end if `count` hit it."""
-    if isinstance(file, File) or opening.is_path(file):
-        return
-    position = source.start + nbytes
-    if not whole and source.size is not None and nbytes < source.size - source.start:
-        file.seek(position)
-        return
-    file.seek(position)
 
 
 def _from_text(
@@ -479,13 +399,13 @@ def tofile(
 
     Examples
     --------
-    >>> import cupy as cp, hipfile_arrays as hfa
-    >>> hfa.tofile(cp.arange(4, dtype="f4"), "/tmp/numbers.f4")
+    >>> import cupy as cp, numpy as np, hipfile_arrays as hfa
+    >>> hfa.tofile(cp.asarray(np.arange(4, dtype="f4")), "/tmp/numbers.f4")
     """
     if order != "C":
         raise ValueError(f"order must be 'C', not {order!r}")
     if offset is not None and offset < 0:
-        raise ValueError(f"offset must not be negative: {offset} in {_name_of(file)}")
+        raise ValueError(f"offset must not be negative: {offset} in {name_of(file)}")
     if atomic and (offset is not None or not opening.is_path(file)):
         raise ValueError("atomic=True replaces a whole file: give a path, and no offset")
     registration: _native.Registration | None = None
@@ -510,7 +430,7 @@ def tofile(
         if extent.nbytes:
             move(
                 native,
-                _name_of(file),
+                name_of(file),
                 FileRange(start, extent.nbytes),
                 extent,
                 stream,

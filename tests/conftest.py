@@ -79,10 +79,10 @@ def make_file(tmp_path: Path) -> Callable[[bytes], Path]:
 
 
 @pytest.fixture
-def counters() -> Iterator[Callable[[], dict[str, int]]]:
+def counters() -> Callable[[], dict[str, int]]:
     """Calls of the emulated libraries since the test began, by name."""
     emulator.reset_counters()
-    yield emulator.counters
+    return emulator.counters
 
 
 @pytest.fixture

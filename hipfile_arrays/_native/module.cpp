@@ -161,10 +161,9 @@ OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::
 // caller can say of which file and range.
 std::variant<std::int64_t, FailureTuple> transfer_small(OpenFile& file, bool reads, int platform,
                                                         int device, std::uintptr_t stream,
-                                                        std::int64_t offset,
-                                                        std::uintptr_t pointer, std::int64_t nbytes,
-                                                        Registration* registration,
-                                                        bool exact) {
+                                                        std::int64_t offset, std::uintptr_t pointer,
+                                                        std::int64_t nbytes,
+                                                        Registration* registration, bool exact) {
     const nb::gil_scoped_release no_gil;
     try {
         return run_small({file, reads ? Direction::Read : Direction::Write,
@@ -203,7 +202,10 @@ NB_MODULE(_native, m) {
 
     m.def(
         "import_tensor",
-        [](nb::handle exporter, nb::handle stream) { return Tensor::import(exporter, stream); },
+        [](nb::handle exporter, nb::handle stream) {
+            refuse_after_fork();  // before the exporter meets its dead runtime, in its own words
+            return Tensor::import(exporter, stream);
+        },
         "exporter"_a.none(), "stream"_a.none(),
         nb::sig("def import_tensor(exporter: object, stream: int | None) -> Tensor"),
         "Call __dlpack__ with this stream and take over the tensor.");
@@ -325,7 +327,8 @@ NB_MODULE(_native, m) {
             if (!found) return std::nullopt;
             return std::make_pair(found->memory, found->offset);
         },
-        "fd"_a, "Return O_DIRECT's alignment (memory, file offset) in bytes, where the kernel tells.");
+        "fd"_a,
+        "Return O_DIRECT's alignment (memory, file offset) in bytes, where the kernel tells.");
     m.def("resident_bytes", &resident_bytes, "fd"_a, "offset"_a, "nbytes"_a,
           nb::call_guard<nb::gil_scoped_release>());
     m.def(

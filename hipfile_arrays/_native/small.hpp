@@ -17,9 +17,9 @@ struct SmallRequest {
     Stream stream;
     std::int64_t offset;
     std::uintptr_t pointer;
-    std::int64_t nbytes;             // at most kSmall
-    Registration* registration;      // holds the memory, or null
-    bool exact;                      // a file that has less leaves the device memory as it is
+    std::int64_t nbytes;         // at most kSmall
+    Registration* registration;  // holds the memory, or null
+    bool exact;                  // a file that has less leaves the device memory as it is
 };
 
 // Bytes of the range that the file did not have. Throws Error. The caller's stream comes first, and

@@ -177,7 +177,8 @@ def _library_of_type(kind: Any) -> tuple[ModuleType, _Library] | None:
 
 
 def _library_of(array: object) -> tuple[ModuleType, _Library] | None:
-    return _library_of_type(type(array))
+    kind: Any = type(array)
+    return _library_of_type(kind)
 
 
 def _default_stream_number(device_type: int) -> int:

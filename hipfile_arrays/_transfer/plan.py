@@ -34,9 +34,9 @@ __all__ = ["SMALL", "Facts", "Plan", "make", "may_map", "one_piece"]
 
 # Parts smaller than this gain nothing from being read by another thread.
 _LEAST_CHUNK = 256 * 1024
-# Registering page-cache pages moves 13 to 20 GB/s on an H200's host, however many threads do it (the
-# kernel's page-table lock and the driver serialise it); a thread that copies moves 7. So it pays for
-# two threads at most, and for ranges that are worth a registration.
+# Registering page-cache pages moves 13 to 20 GB/s on an H200's host, however many threads do it
+# (the kernel's page-table lock and the driver serialise it); a thread that copies moves 7. So it
+# pays for two threads at most, and for ranges that are worth a registration.
 _MOST_MAPPED_THREADS = 2
 _LEAST_MAPPED = 16 << 20
 _PAGE = 4096

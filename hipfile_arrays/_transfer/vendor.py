@@ -112,7 +112,7 @@ def direct_obstacles(platform: Platform, file: _native.OpenFile, info: FileInfo)
     try:
         file.register_handle(int(platform))
     except LibraryNotFound as error:
-        found.append(str(error).splitlines()[0])
+        found.append(str(error).partition(". Tried:")[0])
     except (HipFileError, HipFileArraysError, OSError) as error:
         found.append(f"{platform.file_library} refuses the file: {error}")
     return tuple(found)

@@ -1,0 +1,5 @@
+"""``python -m hipfile_arrays.cli``."""
+
+from . import main
+
+raise SystemExit(main())
