@@ -15,8 +15,8 @@ from ._transfer import opening
 from ._transfer.array import DeviceArray, describe, target_of
 from ._transfer.buffers import RegisteredBuffer, resolve
 from ._transfer.fileinfo import FileInfo, inspect
-from ._transfer.plan import SMALL
-from ._transfer.run import Progress, move, move_small
+from ._transfer.plan import obvious_route
+from ._transfer.run import Progress, move, move_one
 from ._transfer.values import FileRange, PathName
 from .errors import ShortReadError, StateError
 
@@ -184,18 +184,21 @@ class File:
         if not nbytes:
             self._check_open()
             return 0
-        if progress is None and nbytes <= SMALL and (path or config.get().path) == "auto":
+        wish = path or config.get().path
+        route = obvious_route(wish, nbytes)
+        if route is not None and progress is None:
             if registration is None:
                 registration = resolve(extent)
-            missing = move_small(
+            missing = move_one(
                 self._native,
                 self.name,
                 offset,
                 extent,
                 stream,
                 registration,
-                reads=reads,
-                exact=True,
+                route,
+                reads,
+                True,
             )
             return nbytes if not missing else self._raise_short(offset, nbytes, missing)
         if reads:
@@ -207,7 +210,7 @@ class File:
             extent,
             stream,
             reads=reads,
-            wish=path,
+            wish=wish,
             registration=registration,
             progress=progress,
         )

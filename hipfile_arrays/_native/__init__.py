@@ -27,7 +27,7 @@ from ._native import (
     thread_count,
     totals,
     transfer,
-    transfer_small,
+    transfer_one,
 )
 
 __all__ = [
@@ -55,5 +55,5 @@ __all__ = [
     "thread_count",
     "totals",
     "transfer",
-    "transfer_small",
+    "transfer_one",
 ]

@@ -124,7 +124,7 @@ def transfer(
     chunk: int,
     progress: object | None,
 ) -> Outcome: ...
-def transfer_small(
+def transfer_one(
     file: OpenFile,
     reads: bool,
     platform: int,
@@ -133,10 +133,13 @@ def transfer_small(
     offset: int,
     pointer: int,
     nbytes: int,
+    path: int,
     registration: Registration | None,
     exact: bool,
 ) -> int | tuple[str, int, int, str, str, str]:
-    """One pread and one copy; return the bytes that the file did not have."""
+    """
+    Move one small or library piece on this thread; return the bytes the file did not have.
+    """
 
 SMALL: int = 65536
 

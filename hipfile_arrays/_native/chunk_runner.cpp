@@ -7,13 +7,12 @@
 #include <cerrno>
 
 #include "file_io.hpp"
+#include "library_io.hpp"
 
 namespace hfa {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
-// What one hipFileRead or cuFileRead moves at most.
-constexpr std::int64_t kLibraryMost = 0x7ffff000;
 // Direct pieces are cut so that several threads can ask the library at once.
 constexpr std::int64_t kDirectChunk = 16 << 20;
 // Registering pages costs the same per page whatever the length, but each call costs some on top;
@@ -159,51 +158,24 @@ void ChunkRunner::run(const Piece& chunk) {
 }
 
 void ChunkRunner::run_library(const Piece& chunk) {
-    const Platform platform = request_.runtime.platform;
-    const FileLibrary& library = file_library(platform);
-    const bool reads = request_.direction == Direction::Read;
-    const char* const call = reads ? library.Read.name : library.Write.name;
-    // A registered buffer is known to the library by its exact base only.
-    const Registration* known = request_.registration && request_.registration->in_library()
-                                    ? request_.registration.get()
-                                    : nullptr;
-    const std::uintptr_t base = known ? known->base : chunk.pointer;
-    std::int64_t done = 0;
-    Failure failure;
+    Moved moved;
     try {
-        const FileHandle handle = request_.file.handle(platform);
-        while (done < chunk.nbytes && !job_.stopped()) {
-            const auto want = static_cast<std::size_t>(std::min(chunk.nbytes - done, kLibraryMost));
-            const auto buffer_offset =
-                static_cast<off_t>(chunk.pointer - base) + static_cast<off_t>(done);
-            errno = 0;  // -1 means errno, but only if this call set it
-            const ssize_t count = reads ? library.Read(handle, reinterpret_cast<void*>(base), want,
-                                                       chunk.offset + done, buffer_offset)
-                                        : library.Write(handle, reinterpret_cast<const void*>(base),
-                                                        want, chunk.offset + done, buffer_offset);
-            const int error_number = errno;
-            if (count > 0) {
-                done += count;
-                job_.moved(chunk.path, count);
-            } else if (count == 0) {
-                if (!reads) failure = errno_failure(EIO, call);
-                break;
-            } else if (count != -1 || error_number != EINTR) {
-                failure = bytes_failure(platform, count, error_number, call);
-                break;
-            }
-        }
+        moved = move_by_library(request_.file, request_.direction, request_.runtime.platform,
+                                request_.registration.get(), chunk, [&](std::int64_t count) {
+                                    job_.moved(chunk.path, count);
+                                    return !job_.stopped();
+                                });
     } catch (const Error& error) {
-        failure = error.failure();
+        moved.failure = error.failure();
     }
-    if (failure) {
-        if (!request_.may_fall_back) throw Error(failure);
-        run_buffered({chunk.offset + done, chunk.pointer + static_cast<std::uintptr_t>(done),
-                      chunk.nbytes - done, Path::Buffered});
-        return;
-    }
-    if (done < chunk.nbytes && !job_.stopped()) {
-        job_.ended(chunk.offset + done, chunk.nbytes - done);
+    const std::int64_t rest = chunk.nbytes - moved.nbytes;
+    if (moved.failure) {
+        if (!request_.may_fall_back) throw Error(moved.failure);
+        run_buffered({chunk.offset + moved.nbytes,
+                      chunk.pointer + static_cast<std::uintptr_t>(moved.nbytes), rest,
+                      Path::Buffered});
+    } else if (rest > 0 && !job_.stopped()) {
+        job_.ended(chunk.offset + moved.nbytes, rest);
     }
 }
 

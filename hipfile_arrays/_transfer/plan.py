@@ -30,7 +30,7 @@ from ..errors import DirectPathUnavailable
 from .fileinfo import FileInfo
 from .values import Choice, Extent, FileRange, PathName, Piece, Route
 
-__all__ = ["SMALL", "Facts", "Plan", "make", "may_map", "one_piece"]
+__all__ = ["SMALL", "Facts", "Plan", "make", "may_map", "obvious_route", "one_piece"]
 
 # Parts smaller than this gain nothing from being read by another thread.
 _LEAST_CHUNK = 256 * 1024
@@ -90,6 +90,13 @@ class Plan:
     threads: int
     chunk: int
     may_fall_back: bool
+
+
+def obvious_route(wish: PathName, nbytes: int) -> Route | None:
+    """Return the route of a transfer whose plan is one piece whatever the facts: rules 1 and 2."""
+    if wish == "auto" and nbytes <= SMALL:
+        return Route.BUFFERED
+    return Route.LIBRARY if wish == "library" else None
 
 
 def may_map(settings: Settings, file_range: FileRange) -> bool:

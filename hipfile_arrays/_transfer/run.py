@@ -11,9 +11,9 @@ from . import buffers, vendor
 from . import plan as planning
 from .fileinfo import FileInfo, inspect
 from .plan import Facts, Plan
-from .values import Extent, FileRange, PathName
+from .values import Extent, FileRange, PathName, Route
 
-__all__ = ["Progress", "gather", "move", "move_small"]
+__all__ = ["Progress", "gather", "move", "move_one"]
 
 # Called with (bytes done, bytes in all), from the calling thread, now and then.
 Progress: TypeAlias = Callable[[int, int], object]
@@ -96,33 +96,41 @@ def move(
         registration = buffers.resolve(extent)
     settings = config.get()
     wish = wish or settings.path
-    if wish == "auto" and file_range.nbytes <= planning.SMALL and progress is None:
-        return move_small(
-            file, name, file_range.offset, extent, stream, registration, reads=reads, exact=False
+    route = planning.obvious_route(wish, file_range.nbytes)
+    if route is not None and progress is None:
+        return move_one(
+            file,
+            name,
+            file_range.offset,
+            extent,
+            stream,
+            registration,
+            route,
+            reads,
+            False,
         )
     facts = gather(file, file_range, extent, wish, reads=reads)
     plan = planning.make(facts, file_range, extent, settings, wish)
     return _execute(plan, file, name, file_range, extent, stream, reads, registration, progress)
 
 
-def move_small(
+def move_one(
     file: _native.OpenFile,
     name: str,
     offset: int,
     extent: Extent,
     stream: int,
     registration: _native.Registration | None,
-    *,
+    route: Route,
     reads: bool,
     exact: bool,
 ) -> int:
-    """Move at most `plan.SMALL` bytes by one system call and one copy.
+    """Move a range whose plan is one piece whatever the facts (`plan.obvious_route`).
 
-    Whatever the facts, the plan of such a transfer is one piece (the planner's rule 2), so there is
-    nothing to ask and nothing to plan. As `move`; with `exact`, device memory stays as it is where
-    the file has less.
+    As `move`, by one call into the native module; with `exact`, device memory stays as it is where
+    the range is not all there.
     """
-    answer = _native.transfer_small(
+    answer = _native.transfer_one(
         file,
         reads,
         extent.platform,
@@ -131,13 +139,13 @@ def move_small(
         offset,
         extent.pointer,
         extent.nbytes,
+        route,
         registration,
         exact,
     )
     if isinstance(answer, tuple):
-        raise from_failure(
-            answer, _context(name, FileRange(offset, extent.nbytes), reads, "staged")
-        )
+        file_range = FileRange(offset, extent.nbytes)
+        raise from_failure(answer, _context(name, file_range, reads, route.path))
     return answer
 
 

@@ -26,7 +26,7 @@ void set_all(IoFaults& faults, const std::string& text) {
 IoFaults& IoFaults::instance() {
     static IoFaults* faults = [] {
         auto* made = new IoFaults;
-        if (const char* text = std::getenv("HIPFILE_ARRAYS_EMULATOR_FAULTS")) set_all(*made, text);
+        made->clear();
         return made;
     }();
     return *faults;
@@ -56,6 +56,8 @@ void IoFaults::clear() {
     eligible = false;
     error_number = 0;
     error_at = 0;
+    // What the environment asked for is there for the whole process.
+    if (const char* text = std::getenv("HIPFILE_ARRAYS_EMULATOR_FAULTS")) set_all(*this, text);
 }
 
 int IoFaults::enter() {

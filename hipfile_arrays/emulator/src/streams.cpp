@@ -173,7 +173,8 @@ void wait(const Point& point) {
 void synchronize(const StreamPointer& stream) {
     Scheduler& scheduler = Scheduler::instance();
     std::unique_lock lock(scheduler.mutex);
-    std::vector<Point> points{{stream, stream->submitted}};
+    std::vector<Point> points;
+    if (stream->submitted > stream->completed) points.push_back({stream, stream->submitted});
     // The null stream stands for the blocking ones too.
     if (stream == scheduler.null_streams[static_cast<std::size_t>(stream->device)]) {
         const auto implicit = scheduler.implicit_order(stream);
