@@ -23,7 +23,9 @@ def test_demo_counts_the_lookups_saved(capsys: Any) -> None:
     lines = capsys.readouterr().out.splitlines()
     (registered,) = [line for line in lines if "reads, registered" in line]
     assert registered.split()[-1] == "0"
-    assert "pointer lookups saved by registering: 40" in lines
+    (saved,) = [line for line in lines if line.startswith("pointer lookups saved")]
+    # Twenty by our own check, at least as many by the library.
+    assert int(saved.split()[-1]) >= 40
 
 
 @pytest.mark.emulated

@@ -142,7 +142,8 @@ class TestRegisteredBuffers:
         with hfa.open(make_file(data)) as file, hfa.register(x):
             hfa.emulator.reset_counters()
             file.read(x[777:877], path="library")
-            assert counters()["hipfile.registered"] == 1
+            calls = counters()
+            assert calls["hipfile.registered"] == calls["hipFileRead"]
         assert device_bytes(x) == bytes(777) + data + bytes(100_000 - 877)
 
     def test_unregistered_is_resolved_on_the_fly(self, make_file: Any, counters: Any) -> None:
@@ -151,9 +152,9 @@ class TestRegisteredBuffers:
             hfa.emulator.reset_counters()
             file.read(x, path="library")
             calls = counters()
-        assert calls["hipfile.on_the_fly"] == 1
-        # One by our own check, one by the library.
-        assert calls["hipPointerGetAttributes"] == 2
+        assert 1 <= calls["hipfile.on_the_fly"] <= calls["hipFileRead"]
+        # One by our own check, one by the library at each of its transfers.
+        assert calls["hipPointerGetAttributes"] == 1 + calls["hipfile.on_the_fly"]
 
     def test_staged_unregistered_transfer_looks_up_once(
         self, make_file: Any, counters: Any
