@@ -16,8 +16,7 @@ import pytest
 from hipfile_arrays import emulator
 
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = 1, 2, 3, 4
-NON_BLOCKING = 1
+HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
 class PointerAttributes(ctypes.Structure):
@@ -139,7 +138,7 @@ class Gate:
 
     def __init__(self, hip: Hip, stream: int) -> None:
         self._opened = threading.Event()
-        self._function = HOST_FUNCTION(lambda _: self._opened.wait(60) or None)
+        self._function = HOST_FUNCTION(lambda _: self._opened.wait(60) and None)
         hip("hipLaunchHostFunc", stream, self._function, None)
 
     def open(self) -> None:
@@ -147,7 +146,7 @@ class Gate:
 
 
 @pytest.fixture
-def gated(hip: Hip) -> Iterator[Callable[[int], Any]]:
+def gated(hip: Hip) -> Callable[[int], Any]:
     """``with gated(stream):`` nothing queued on the stream runs before the block ends."""
 
     @contextlib.contextmanager
@@ -159,7 +158,7 @@ def gated(hip: Hip) -> Iterator[Callable[[int], Any]]:
             gate.open()
             hip("hipStreamSynchronize", stream)
 
-    yield hold
+    return hold
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import signal
@@ -76,6 +77,8 @@ class TestPointerQueries:
             assert code == NOT_FOUND
         for wrong in (address + 10_000, address - 1, freed):
             assert hip.attributes(wrong).type == UNREGISTERED
+        attributes = ctypes.create_string_buffer(32)
+        assert hip.code("hipPointerGetAttributes", attributes, 0) == INVALID_VALUE
 
     def test_segments_answer_for_themselves_only(self, hip: Any) -> None:
         base = emulator.allocate_segments(2 * PAGE, 3)
@@ -129,7 +132,7 @@ assert hip.hipMalloc(ctypes.byref(p), ctypes.c_size_t(4096)) == 0
 class TestAllocation:
     def test_guards_lie_between_allocations(self, malloc: Any) -> None:
         addresses = sorted(malloc(PAGE) for _ in range(20))
-        gaps = [b - a for a, b in zip(addresses, addresses[1:], strict=False)]
+        gaps = [b - a for a, b in itertools.pairwise(addresses)]
         assert min(gaps) >= 2 * PAGE
 
     def test_a_freed_address_comes_back_first(self, hip: Any, malloc: Any) -> None:
@@ -235,6 +238,12 @@ class TestCopies:
     def test_nothing_to_copy(self, hip: Any) -> None:
         hip("hipMemcpy", 0, 0, 0, 1)
         hip("hipMemset", 0, 0, 0)
+
+    def test_nothing_to_allocate(self, hip: Any) -> None:
+        assert hip.made("hipMalloc", 0) == 0
+        assert hip.made("hipHostMalloc", 0, 0) == 0
+        out = ctypes.c_void_p(1)
+        assert hip.code("hipMallocManaged", ctypes.byref(out), 0, 1) == INVALID_VALUE
 
 
 class TestRegistration:
