@@ -25,6 +25,12 @@ void copy_now(void* to, const void* from, std::size_t size) {
     if (!target || !source || !copy_bytes(target, source, size)) throw int{kIllegalAddress};
 }
 
+// For calls that return when their work is done: its error, if it failed.
+int finished(const StreamPointer& stream, const Point& done) {
+    wait(done);
+    return fail(take_device_error(stream->device));
+}
+
 int copy_on(const StreamPointer& stream, void* to, const void* from, std::size_t size, bool waits) {
     if (size == 0) return kSuccess;
     if (!to || !from) return fail(kInvalidValue);
@@ -39,16 +45,11 @@ int copy_on(const StreamPointer& stream, void* to, const void* from, std::size_t
             if (!target) throw int{kIllegalAddress};
             std::memcpy(target, bytes->data(), size);
         });
-        if (waits) wait(done);
-        return kSuccess;
+        return waits ? finished(stream, done) : kSuccess;
     }
     const Point done = enqueue(stream, [=] { copy_now(to, from, size); });
     // Into pageable memory the real runtime waits too.
-    if (waits || to_pageable) {
-        wait(done);
-        return fail(take_device_error(stream->device));
-    }
-    return kSuccess;
+    return waits || to_pageable ? finished(stream, done) : kSuccess;
 }
 
 int set_on(const StreamPointer& stream, void* to, int value, std::size_t size, bool waits) {
@@ -59,8 +60,7 @@ int set_on(const StreamPointer& stream, void* to, int value, std::size_t size, b
         if (!target) throw int{kIllegalAddress};
         std::memset(target, value, size);
     });
-    if (waits) wait(done);
-    return kSuccess;
+    return waits ? finished(stream, done) : kSuccess;
 }
 
 }  // namespace
@@ -74,11 +74,15 @@ HIPEMU_API int hipMalloc(void** address, std::size_t size) {
 
 HIPEMU_API int hipMallocManaged(void** address, std::size_t size, unsigned flags) {
     HIPEMU_ENTRY("hipMallocManaged");
+    *address = nullptr;
+    if (size == 0) return fail(kInvalidValue);
     return fail(allocate_host(size, kManaged, current_device(), flags, address));
 }
 
 HIPEMU_API int hipHostMalloc(void** address, std::size_t size, unsigned flags) {
     HIPEMU_ENTRY("hipHostMalloc");
+    *address = nullptr;
+    if (size == 0) return kSuccess;
     return fail(allocate_host(size, kHost, current_device(), flags, address));
 }
 
@@ -87,14 +91,17 @@ HIPEMU_API int hipFree(void* address) {
     if (!address) return kSuccess;
     const auto found = find(address);
     if (!found) return fail(kInvalidValue);
-    synchronize_device(found->device);  // as the real one: nothing may still use the memory
+    // As the real one: nothing of the device that owns the memory may still use it. A peer that
+    // does was not waited for.
+    synchronize_device(found->device);
     return fail(release(address, kDevice));
 }
 
 HIPEMU_API int hipHostFree(void* address) {
     HIPEMU_ENTRY("hipHostFree");
     if (!address) return kSuccess;
-    synchronize_device(current_device());
+    // Pinned memory is every device's.
+    for (int device = 0; device < device_count(); ++device) synchronize_device(device);
     return fail(release(address, kHost));
 }
 
@@ -117,7 +124,7 @@ HIPEMU_API int hipHostGetDevicePointer(void** device_address, void* address, uns
 
 HIPEMU_API int hipPointerGetAttributes(PointerAttributes* attributes, const void* address) {
     HIPEMU_ENTRY("hipPointerGetAttributes");
-    if (!attributes) return fail(kInvalidValue);
+    if (!attributes || !address) return fail(kInvalidValue);
     *attributes = PointerAttributes{};
     const auto found = find(address);
     // HIP 6 and 7: unknown memory is an answer, not an error.
