@@ -152,7 +152,7 @@ class BufferUse {
 };
 
 ssize_t move(bool reads, void* handle, const void* base, std::size_t size, off_t file_offset,
-             off_t buffer_offset) {
+             off_t buffer_offset, Caller caller) {
     std::shared_ptr<OpenFile> file;
     {
         Driver& driver = Driver::instance();
@@ -170,7 +170,8 @@ ssize_t move(bool reads, void* handle, const void* base, std::size_t size, off_t
     if (buffer.error() != 0) return -buffer.error();
     const auto offset = static_cast<std::size_t>(buffer_offset);
     if (offset >= buffer.length() || size > buffer.length() - offset) return -kFileInvalidValue;
-    return transfer(*file, reads, static_cast<const char*>(base) + offset, size, file_offset);
+    return transfer(*file, reads, static_cast<const char*>(base) + offset, size, file_offset,
+                    caller);
 }
 
 }  // namespace
@@ -271,14 +272,14 @@ HIPEMU_API ssize_t hipFileRead(void* handle, void* base, std::size_t size, off_t
                                off_t buffer_offset) {
     static Entry& counted = entry("hipFileRead");
     if (const int code = counted.enter(); code != 0) return -code;
-    return move(true, handle, base, size, file_offset, buffer_offset);
+    return move(true, handle, base, size, file_offset, buffer_offset, Caller::kThread);
 }
 
 HIPEMU_API ssize_t hipFileWrite(void* handle, const void* base, std::size_t size, off_t file_offset,
                                 off_t buffer_offset) {
     static Entry& counted = entry("hipFileWrite");
     if (const int code = counted.enter(); code != 0) return -code;
-    return move(false, handle, base, size, file_offset, buffer_offset);
+    return move(false, handle, base, size, file_offset, buffer_offset, Caller::kThread);
 }
 
 namespace {
@@ -289,8 +290,9 @@ FileError move_async(bool reads, void* handle, void* base, std::size_t* size, of
     if (version_minor() < 4) return {kAsyncNotSupported, 0};
     const StreamPointer stream = resolve(stream_handle);
     if (!stream) return {kHipDriverError, kInvalidHandle};
-    enqueue(stream,
-            [=] { *done = move(reads, handle, base, *size, *file_offset, *buffer_offset); });
+    enqueue(stream, [=] {
+        *done = move(reads, handle, base, *size, *file_offset, *buffer_offset, Caller::kStream);
+    });
     return {kFileSuccess, 0};
 }
 

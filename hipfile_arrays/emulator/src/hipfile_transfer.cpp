@@ -65,11 +65,23 @@ ssize_t fast_path(const OpenFile& file, bool reads, const void* address, std::si
     return reads ? pread(fd, memory, size, offset) : pwrite(fd, memory, size, offset);
 }
 
+// In stream order already: a copy queued on the null stream would wait for the very operation that
+// asks for it.
+int copy_in_place(void* to, const void* from, std::size_t size) {
+    void* const target = accessible(to, size);
+    const void* const source = accessible(from, size);
+    return target && source && copy_bytes(target, source, size) ? kSuccess : kIllegalAddress;
+}
+
 ssize_t fallback(const OpenFile& file, bool reads, const void* address, std::size_t size,
-                 off_t offset) {
+                 off_t offset, Caller caller) {
+    if (environment_is("HIPFILE_ALLOW_COMPAT_MODE", false)) return -kIONotSupported;
     static Entry& counted = entry("hipfile.fallback");
     counted.add();
-    if (environment_is("HIPFILE_ALLOW_COMPAT_MODE", false)) return -kIONotSupported;
+    const auto copy = [&](void* to, const void* from, std::size_t bytes, int kind) {
+        return caller == Caller::kStream ? copy_in_place(to, from, bytes)
+                                         : hipMemcpy(to, from, bytes, kind);
+    };
     std::vector<char> host(std::min(size, kFallbackBuffer));
     std::size_t done = 0;
     while (done < size) {
@@ -82,10 +94,10 @@ ssize_t fallback(const OpenFile& file, bool reads, const void* address, std::siz
             if (moved < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;
             if (moved == 0) break;
             const int code =
-                hipMemcpy(device, host.data(), static_cast<std::size_t>(moved), kHostToDevice);
+                copy(device, host.data(), static_cast<std::size_t>(moved), kHostToDevice);
             if (code != 0) return -code;
         } else {
-            if (const int code = hipMemcpy(host.data(), device, part, kDeviceToHost); code != 0) {
+            if (const int code = copy(host.data(), device, part, kDeviceToHost); code != 0) {
                 return -code;
             }
             moved = pwrite(file.fd(), host.data(), part, at);
@@ -127,7 +139,7 @@ OpenFile::~OpenFile() {
 }
 
 ssize_t transfer(const OpenFile& file, bool reads, const void* address, std::size_t size,
-                 off_t offset) {
+                 off_t offset, Caller caller) {
     IoFaults& faults = IoFaults::instance();
     if (const int error_number = faults.enter(); error_number != 0) {
         errno = error_number;
@@ -138,7 +150,7 @@ ssize_t transfer(const OpenFile& file, bool reads, const void* address, std::siz
         faults.allowed(static_cast<std::int64_t>(size), fast ? file.offset_alignment() : 1));
     static Entry& bytes = entry("hipfile.bytes");
     const ssize_t moved = fast ? fast_path(file, reads, address, part, offset)
-                               : fallback(file, reads, address, part, offset);
+                               : fallback(file, reads, address, part, offset, caller);
     if (moved > 0) bytes.add(static_cast<std::uint64_t>(moved));
     return moved;
 }

@@ -33,8 +33,11 @@ class OpenFile {
     std::uint32_t offset_alignment_ = 4096;
 };
 
+// Who runs a transfer: the thread that called hipFileRead, or a stream that got to it.
+enum class Caller { kThread, kStream };
+
 // Bytes moved, or a negative result as hipFileRead gives it (errno set for -1).
 ssize_t transfer(const OpenFile& file, bool reads, const void* address, std::size_t size,
-                 off_t offset);
+                 off_t offset, Caller caller);
 
 }  // namespace hipemu
