@@ -168,7 +168,7 @@ def main() -> None:
     check = x.get().tobytes() == path.read_bytes()
     print("equal bytes:", check)
 
-    cold = lambda: drop_cache(path)  # noqa: E731
+    cold = lambda: drop_cache(path)
     bench.rate(
         "ceiling: O_DIRECT pread cold, 8 threads",
         lambda: parallel_pread(path, nbytes, 8, 4 * MIB, os.O_DIRECT),

@@ -81,9 +81,12 @@ def test_fromfile_and_tofile_take_a_file(tmp_path: Path) -> None:
 
 
 def test_strided_arrays_are_refused_in_words(make_file: Any) -> None:
-    with hfa.open(make_file(b"abcdefgh")) as file:
-        with pytest.raises(ValueError, match="contiguous.*strides"):
-            file.read(cp.empty((4, 4), "u1")[:, ::2])
+    strided = cp.empty((4, 4), "u1")[:, ::2]
+    with (
+        hfa.open(make_file(b"abcdefgh")) as file,
+        pytest.raises(ValueError, match="contiguous.*strides"),
+    ):
+        file.read(strided)
 
 
 def test_many_threads_one_file_one_array(make_file: Any) -> None:

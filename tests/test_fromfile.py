@@ -11,11 +11,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import device_bytes, random_bytes
 
 import hipfile_arrays as hfa
-
-from support import device_bytes, random_bytes
 
 PATHS = ["library", "auto", "staged"]
 DTYPES = ["u1", "i2", "u4", "f2", "f4", "f8", "c8", "c16", "?"]

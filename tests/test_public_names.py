@@ -89,11 +89,15 @@ def test_stub_is_what_the_binding_says(tmp_path: Path) -> None:
     if not ruff.exists():
         pytest.skip("ruff formats the stub; make lint installs it")
     made = tmp_path / "_native.pyi"
-    subprocess.run(
-        [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "hipfile_arrays._native._native"]
-        + ["-o", str(made)],
-        check=True,
-    )
+    stubgen = [
+        sys.executable,
+        "-m",
+        "nanobind.stubgen",
+        "-q",
+        "-m",
+        "hipfile_arrays._native._native",
+    ]
+    subprocess.run([*stubgen, "-o", str(made)], check=True)
     config = Path(__file__).parent.parent / "pyproject.toml"
     subprocess.run([ruff, "format", "-q", "--config", config, made], check=True)
     kept = Path(hfa.__file__).parent / "_native" / "_native.pyi"

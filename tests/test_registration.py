@@ -152,9 +152,11 @@ def test_library_that_refuses_the_memory_is_told_and_transfers_work(
 ) -> None:
     data = random_bytes(100_000)
     x = cp.empty(len(data), "u1")
-    with hfa.emulator.faults(entries={"hipFileBufRegister": (1, code)}):
-        with pytest.warns(hfa.RegistrationWarning, match=str(code)):
-            buffer = hfa.register(x)
+    with (
+        hfa.emulator.faults(entries={"hipFileBufRegister": (1, code)}),
+        pytest.warns(hfa.RegistrationWarning, match=str(code)),
+    ):
+        buffer = hfa.register(x)
     assert not buffer.registered
     assert str(code) in buffer.because
     with buffer, hfa.open(make_file(data)) as file:

@@ -13,7 +13,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support import device_bytes, random_bytes
 
 import hipfile_arrays as hfa
@@ -64,15 +65,15 @@ def test_offset_past_the_end_leaves_a_hole(folder: Path) -> None:
     assert file.read_bytes() == b"ab\0\0\0cd"
 
 
-def test_buffered_read_sees_the_bytes_at_once(folder: Path) -> None:
+@pytest.mark.parametrize("path_taken", PATHS)
+def test_buffered_read_sees_the_bytes_at_once(folder: Path, path_taken: Any) -> None:
     file = folder / "out.bin"
     file.write_bytes(bytes(1 << 20))
     with open(file, "rb") as reader:
         reader.read(10)
         data = random_bytes(1 << 20)
-        for path_taken in PATHS:
-            hfa.tofile(on_device(data), file, path=path_taken)
-            assert os.pread(reader.fileno(), 1 << 20, 0) == data
+        hfa.tofile(on_device(data), file, path=path_taken)
+        assert os.pread(reader.fileno(), 1 << 20, 0) == data
 
 
 def test_through_a_symlink_the_target_is_written(folder: Path) -> None:

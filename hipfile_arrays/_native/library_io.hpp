@@ -10,7 +10,8 @@ namespace hfa {
 
 // Moves a piece through hipFile or cuFile. `registration`, where it is known to the library, holds
 // the piece: the library knows it by its exact base only, so base and offset are passed.
-// `step` is called after each call with the bytes it moved; when it answers false, the rest is left.
+// `step` is called after each call with the bytes it moved; when it answers false, the rest is
+// left.
 Moved move_by_library(OpenFile& file, Direction direction, Platform platform,
                       const Registration* registration, const Piece& piece,
                       const std::function<bool(std::int64_t)>& step);

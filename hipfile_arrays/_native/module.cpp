@@ -159,15 +159,21 @@ OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::
 
 // The hot path. Returns the bytes that the file did not have, or the failure as data, so that the
 // caller can say of which file and range.
-std::variant<std::int64_t, FailureTuple> transfer_one(
-    OpenFile& file, bool reads, int platform, int device, std::uintptr_t stream,
-    std::int64_t offset, std::uintptr_t pointer, std::int64_t nbytes, int path,
-    Registration* registration, bool exact) {
+std::variant<std::int64_t, FailureTuple> transfer_one(OpenFile& file, bool reads, int platform,
+                                                      int device, std::uintptr_t stream,
+                                                      std::int64_t offset, std::uintptr_t pointer,
+                                                      std::int64_t nbytes, int path,
+                                                      Registration* registration, bool exact) {
     const nb::gil_scoped_release no_gil;
     try {
-        return run_one({file, reads ? Direction::Read : Direction::Write,
-                        runtime(platform_from(platform)), device, reinterpret_cast<Stream>(stream),
-                        {offset, pointer, nbytes, static_cast<Path>(path)}, registration, exact});
+        return run_one({file,
+                        reads ? Direction::Read : Direction::Write,
+                        runtime(platform_from(platform)),
+                        device,
+                        reinterpret_cast<Stream>(stream),
+                        {offset, pointer, nbytes, static_cast<Path>(path)},
+                        registration,
+                        exact});
     } catch (const Error& error) {
         return to_tuple(error.failure());
     }
@@ -314,9 +320,10 @@ NB_MODULE(_native, m) {
     m.def("transfer", &transfer, "file"_a, "reads"_a, "platform"_a, "device"_a, "stream"_a,
           "pieces"_a, "registration"_a.none(), "may_fall_back"_a, "threads"_a, "chunk"_a,
           "progress"_a.none());
-    m.def("transfer_one", &transfer_one, "file"_a, "reads"_a, "platform"_a, "device"_a, "stream"_a,
-          "offset"_a, "pointer"_a, "nbytes"_a, "path"_a, "registration"_a.none(), "exact"_a,
-          "Move one small or library piece on this thread; return the bytes the file did not have.");
+    m.def(
+        "transfer_one", &transfer_one, "file"_a, "reads"_a, "platform"_a, "device"_a, "stream"_a,
+        "offset"_a, "pointer"_a, "nbytes"_a, "path"_a, "registration"_a.none(), "exact"_a,
+        "Move one small or library piece on this thread; return the bytes the file did not have.");
     m.attr("SMALL") = kSmall;
     m.def(
         "direct_alignment",

@@ -58,8 +58,8 @@ Moved move_library(const OneRequest& request) {
         const std::int64_t end = request.piece.offset + request.piece.nbytes;
         if (size && *size < end) {
             Moved moved;
-            moved.nbytes = std::clamp<std::int64_t>(*size - request.piece.offset, 0,
-                                                    request.piece.nbytes);
+            moved.nbytes =
+                std::clamp<std::int64_t>(*size - request.piece.offset, 0, request.piece.nbytes);
             return moved;
         }
     }

@@ -5,7 +5,6 @@
 // Many threads read and write through every path at once, buffers are registered and ended
 // meanwhile, and every byte is checked.
 #include "engine.hpp"
-#include "one_piece.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "one_piece.hpp"
 #include "staging.hpp"
 #include "workers.hpp"
 
@@ -107,9 +107,14 @@ void round_trips(const Runtime& runtime, const std::string& name, Path path, uns
         Registry::instance().remove(registration);
         expect(host_copy(runtime, target.address(), kSize) == bytes, "equal bytes");
     }
-    const std::int64_t missing =
-        run_one({file, Direction::Read, runtime, 0, nullptr,
-                 {kSize - 10, target.address(), 100, Path::Buffered}, nullptr, true});
+    const std::int64_t missing = run_one({file,
+                                          Direction::Read,
+                                          runtime,
+                                          0,
+                                          nullptr,
+                                          {kSize - 10, target.address(), 100, Path::Buffered},
+                                          nullptr,
+                                          true});
     expect(missing == 90, "a short small read says how short");
     const Outcome past = run({file,
                               Direction::Read,
