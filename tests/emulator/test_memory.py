@@ -81,7 +81,9 @@ class TestPointerQueries:
         assert hip.code("hipPointerGetAttributes", attributes, 0) == INVALID_VALUE
 
     def test_segments_answer_for_themselves_only(self, hip: Any) -> None:
+        before = hip.free_bytes()
         base = emulator.allocate_segments(2 * PAGE, 3)
+        assert hip.free_bytes() == before - 6 * PAGE
         for i in range(3):
             segment = base + i * 2 * PAGE
             assert hip.range(segment) == (segment, 2 * PAGE)
@@ -220,6 +222,14 @@ class TestCopies:
         assert hip.code("hipMemset", a + 1, 0, PAGE) == INVALID_VALUE
         assert hip.download(a, PAGE) == b"\xa5" * PAGE
 
+    def test_reaching_out_of_pinned_memory_is_an_error(
+        self, hip: Any, malloc: Any, pinned: Any
+    ) -> None:
+        device, host = malloc(PAGE), pinned(100)
+        assert hip.code("hipMemcpy", device, host, 101, 1) == INVALID_VALUE
+        assert hip.code("hipMemcpy", host + 50, device, 51, 2) == INVALID_VALUE
+        hip("hipMemcpy", host + 50, device, 50, 2)
+
     def test_freed_memory_is_an_error(self, hip: Any) -> None:
         address = hip.made("hipMalloc", PAGE)
         hip("hipFree", address)
@@ -263,6 +273,11 @@ class TestRegistration:
         assert hip.code("hipHostRegister", address + PAGE, PAGE, 0) == ALREADY_REGISTERED
         assert hip.code("hipHostUnregister", address + PAGE) == NOT_REGISTERED
         hip("hipHostUnregister", address)
+        hip("hipHostRegister", address + PAGE, PAGE, 0)  # in the middle of the next
+        assert hip.code("hipHostRegister", address, 4 * PAGE, 0) == ALREADY_REGISTERED
+        hip("hipHostUnregister", address + PAGE)
+        hip("hipHostRegister", address, PAGE, 0)
+        hip("hipHostUnregister", address)
         assert hip.code("hipHostRegister", address, 0, 0) == INVALID_VALUE
 
     def test_pinned_memory_is_not_freed_as_registered(self, hip: Any, memory: mmap.mmap) -> None:
@@ -281,6 +296,7 @@ class TestRegistration:
         with make_file(data).open("rb") as file:
             mapped = np.memmap(file, "u1", "r")
             address = mapped.ctypes.data
+            assert hip.code("hipHostRegister", address, 4 * PAGE, 0) == INVALID_VALUE
             hip("hipHostRegister", address, 4 * PAGE, READ_ONLY)
             device = malloc(4 * PAGE)
             hip("hipMemcpy", device, address, 4 * PAGE, 1)

@@ -9,10 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <string>
 #include <vector>
 
 #include "state.hpp"
@@ -75,7 +77,6 @@ struct World {
     std::map<std::uintptr_t, Allocation> allocations;
     std::vector<std::unique_ptr<Arena>> arenas;
     int kernels = 0;
-    std::mutex kernel_mutex;
 };
 
 World& world() {
@@ -102,6 +103,30 @@ const Allocation* find_locked(const World& all, std::uintptr_t address) {
     return address - found.base < std::max<std::size_t>(found.size, 1) ? &found : nullptr;
 }
 
+// Whether any allocation shares a byte with [start, start + size); the caller holds the lock.
+bool overlaps_locked(const World& all, std::uintptr_t start, std::size_t size) {
+    if (find_locked(all, start)) return true;
+    const auto next = all.allocations.upper_bound(start);
+    return next != all.allocations.end() && next->first - start < size;
+}
+
+bool is_writable(std::uintptr_t start, std::size_t size) {
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    std::uintptr_t reached = start;
+    while (reached < start + size && std::getline(maps, line)) {
+        std::uintptr_t first = 0;
+        std::uintptr_t end = 0;
+        char read = 0;
+        char write = 0;
+        if (std::sscanf(line.c_str(), "%lx-%lx %c%c", &first, &end, &read, &write) != 4) continue;
+        if (end <= reached) continue;
+        if (first > reached || write != 'w') return false;
+        reached = end;
+    }
+    return reached >= start + size;
+}
+
 void protect(const Allocation& allocation, int protection) {
     const std::uintptr_t first = allocation.base / kPage * kPage;
     const std::uintptr_t end =
@@ -109,21 +134,26 @@ void protect(const Allocation& allocation, int protection) {
     mprotect(reinterpret_cast<void*>(first), end - first, protection);
 }
 
-// Reserves room in the arena and records an allocation at its place. The caller holds the lock.
-std::uintptr_t place(World& all, Arena& arena, std::size_t size, int device, bool guarded) {
-    const std::size_t body = round_up(std::max<std::size_t>(size, 1), kPage);
-    const std::size_t reserved = body + (guarded ? kPage : 0);
-    const std::size_t offset = arena.first_fit(reserved);
-    if (offset == 0) return 0;
-    arena.taken[offset] = reserved;
+// Makes an allocation of room that is reserved. The caller holds the lock.
+std::uintptr_t record(World& all, Arena& arena, std::size_t at, std::size_t size, int device) {
+    const auto base = reinterpret_cast<std::uintptr_t>(arena.device + at);
+    const Allocation& made = all.allocations[base] =
+        Allocation{base, size, kDevice, device, false, 0};
     arena.used += size;
+    std::memset(arena.alias + at, kPoison, std::min(size, kPoisonedBytes));
+    if (all.kernels > 0) protect(made, PROT_READ | PROT_WRITE);
+    return base;
+}
+
+// Reserves room in the arena for an allocation and a guard page. The caller holds the lock.
+std::uintptr_t place(World& all, Arena& arena, std::size_t size, int device) {
+    const std::size_t body = round_up(std::max<std::size_t>(size, 1), kPage);
+    const std::size_t offset = arena.first_fit(body + kPage);
+    if (offset == 0) return 0;
+    arena.taken[offset] = body + kPage;
     std::size_t at = offset;
     if (strict_guard()) at += body - round_up(std::max<std::size_t>(size, 1), 16);
-    const auto base = reinterpret_cast<std::uintptr_t>(arena.device + at);
-    all.allocations[base] = Allocation{base, size, kDevice, device, false, 0};
-    std::memset(arena.alias + at, kPoison, std::min(size, kPoisonedBytes));
-    if (all.kernels > 0) protect(all.allocations[base], PROT_READ | PROT_WRITE);
-    return base;
+    return record(all, arena, at, size, device);
 }
 
 void give_back_device(World& all, const Allocation& allocation) {
@@ -158,7 +188,7 @@ int allocate_device(std::size_t size, int device, void** address) {
     const std::unique_lock lock(all.mutex);
     Arena& arena = *all.arenas[static_cast<std::size_t>(device)];
     if (size > device_bytes() - arena.used) return kOutOfMemory;
-    const std::uintptr_t base = place(all, arena, size, device, true);
+    const std::uintptr_t base = place(all, arena, size, device);
     if (base == 0) return kOutOfMemory;
     *address = reinterpret_cast<void*>(base);
     return kSuccess;
@@ -169,16 +199,16 @@ int allocate_segments(std::size_t size, int count, int device, void** address) {
     const std::unique_lock lock(all.mutex);
     Arena& arena = *all.arenas[static_cast<std::size_t>(device)];
     size = round_up(size, kPage);
-    const std::size_t offset = arena.first_fit(size * static_cast<std::size_t>(count) + kPage);
+    const std::size_t whole = size * static_cast<std::size_t>(count);
+    if (whole > device_bytes() - arena.used) return kOutOfMemory;
+    const std::size_t offset = arena.first_fit(whole + kPage);
     if (offset == 0) return kOutOfMemory;
     for (int i = 0; i < count; ++i) {
         const std::size_t at = offset + static_cast<std::size_t>(i) * size;
-        const auto base = reinterpret_cast<std::uintptr_t>(arena.device + at);
         arena.taken[at] = size + (i + 1 == count ? kPage : 0);
-        arena.used += size;
-        all.allocations[base] = Allocation{base, size, kDevice, device, false, 0};
-        if (i == 0) *address = reinterpret_cast<void*>(base);
+        record(all, arena, at, size, device);
     }
+    *address = arena.device + offset;
     return kSuccess;
 }
 
@@ -225,10 +255,11 @@ int register_host(void* address, std::size_t size, unsigned flags, int device) {
         !copy_bytes(&probe, static_cast<char*>(address) + size - 1, 1)) {
         return kInvalidValue;
     }
+    const auto base = reinterpret_cast<std::uintptr_t>(address);
+    if (!(flags & kHostRegisterReadOnly) && !is_writable(base, size)) return kInvalidValue;
     World& all = world();
     const std::unique_lock lock(all.mutex);
-    const auto base = reinterpret_cast<std::uintptr_t>(address);
-    if (find_locked(all, base)) return kHostMemoryAlreadyRegistered;
+    if (overlaps_locked(all, base, size)) return kHostMemoryAlreadyRegistered;
     all.allocations[base] = Allocation{base, size, kHost, device, true, flags};
     return kSuccess;
 }
@@ -262,6 +293,8 @@ void* accessible(const void* address, std::size_t size) {
             const auto base = reinterpret_cast<std::uintptr_t>(arena->device);
             if (start >= base && start < base + arena->span) return nullptr;  // freed, or a guard
         }
+        // The runtime refuses to reach beyond host memory that it knows.
+        if (found && size > found->base + found->size - start) return nullptr;
         return const_cast<void*>(address);
     }
     Arena& arena = *all.arenas[static_cast<std::size_t>(found->device)];
@@ -275,10 +308,23 @@ void* accessible(const void* address, std::size_t size) {
     return arena.alias + (reinterpret_cast<const char*>(address) - arena.device);
 }
 
+namespace {
+
+// Memory of the emulator's own never does; what the application owns may be a file's.
+bool may_lose_pages(const void* address) {
+    World& all = world();
+    const auto at = static_cast<const char*>(address);
+    for (const auto& arena : all.arenas) {
+        if (at >= arena->alias && at < arena->alias + arena->span) return false;
+    }
+    const std::optional<Allocation> found = find(address);
+    return !found || found->registered;
+}
+
+}  // namespace
+
 bool copy_bytes(void* to, const void* from, std::size_t size) {
-    const std::optional<Allocation> source = find(from);
-    const bool may_lose_pages = !source || source->registered;
-    if (!may_lose_pages) {
+    if (!may_lose_pages(from)) {
         std::memmove(to, from, size);
         return true;
     }
