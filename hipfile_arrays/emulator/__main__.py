@@ -25,13 +25,13 @@ def main() -> None:
             raise SystemExit(f"argument expected for the {kind} option")
         sys.argv = [kind, *arguments[2:]]
         if kind == "-c":
-            sys.path.insert(0, "")
+            sys.path[0] = ""
             exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
         else:
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return
     sys.argv = arguments
-    sys.path.insert(0, str(Path(kind).resolve().parent))
+    sys.path[0] = str(Path(kind).resolve().parent)  # as Python does, not the current folder
     runpy.run_path(kind, run_name="__main__")
 
 

@@ -374,8 +374,14 @@ class TestEvents:
         hip("hipEventSynchronize", last)
         hip("hipEventElapsedTime", ctypes.byref(elapsed), first, last)
         assert elapsed.value >= 0
-        hip("hipEventDestroy", first)
-        hip("hipEventDestroy", last)
+        untimed = hip.made("hipEventCreateWithFlags", 2)
+        hip("hipEventRecord", untimed, stream)
+        hip("hipEventSynchronize", untimed)
+        code = hip.code("hipEventElapsedTime", ctypes.byref(elapsed), first, untimed)
+        assert code == INVALID_HANDLE
+        for event in (first, last, untimed):
+            hip("hipEventDestroy", event)
+        assert hip.code("hipEventDestroy", 0) == INVALID_HANDLE
 
     def test_recording_again_moves_the_event(self, hip: Any, new_stream: Any, gated: Any) -> None:
         event, stream = hip.made("hipEventCreate"), new_stream()

@@ -228,7 +228,7 @@ HIPEMU_API FileError hipFileHandleRegister(void** handle, Descriptor* descriptor
 
 HIPEMU_API void hipFileHandleDeregister(void* handle) {
     static Entry& counted = entry("hipFileHandleDeregister");
-    counted.enter();
+    if (counted.enter() != 0) return;  // in a forked child, nobody may hold the lock any more
     Driver& driver = Driver::instance();
     const std::lock_guard lock(driver.mutex);
     driver.handles.erase(handle);

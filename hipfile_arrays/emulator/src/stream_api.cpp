@@ -1,7 +1,6 @@
 // Streams, events and host functions.
 #include <ctime>
 #include <mutex>
-#include <set>
 
 #include "state.hpp"
 #include "streams.hpp"
@@ -20,6 +19,16 @@ int make_stream(void** handle, unsigned flags, int priority) {
     *handle = create_stream(current_device(), flags, priority).get();
     return kSuccess;
 }
+
+// One thread may record an event that another asks about.
+std::mutex event_mutex;
+
+Point recorded_point(const void* event) {
+    const std::lock_guard lock(event_mutex);
+    return static_cast<const Event*>(event)->point;
+}
+
+constexpr unsigned kEventDisableTiming = 2;
 
 int synchronized(const StreamPointer& stream) {
     synchronize(stream);
@@ -68,7 +77,7 @@ HIPEMU_API int hipStreamWaitEvent(void* handle, void* event, unsigned) {
     HIPEMU_ENTRY("hipStreamWaitEvent");
     const StreamPointer stream = resolve(handle);
     if (!stream || !event) return fail(kInvalidHandle);
-    const Point point = static_cast<Event*>(event)->point;
+    const Point point = recorded_point(event);
     if (point.stream) enqueue(stream, [] {}, {point});
     return kSuccess;
 }
@@ -98,6 +107,8 @@ HIPEMU_API int hipStreamGetDevice(void* handle, int* device) {
 }
 
 HIPEMU_API int hipGetStreamDeviceId(void* handle) {
+    static Entry& counted = entry("hipGetStreamDeviceId");
+    if (counted.enter() != 0) return -1;
     const StreamPointer stream = resolve(handle);
     return stream ? stream->device : -1;
 }
@@ -143,6 +154,7 @@ HIPEMU_API int hipEventCreate(void** event) {
 
 HIPEMU_API int hipEventDestroy(void* event) {
     HIPEMU_ENTRY("hipEventDestroy");
+    if (!event) return fail(kInvalidHandle);
     delete static_cast<Event*>(event);
     return kSuccess;
 }
@@ -153,15 +165,17 @@ HIPEMU_API int hipEventRecord(void* event, void* handle) {
     if (!stream || !event) return fail(kInvalidHandle);
     auto* recorded = static_cast<Event*>(event);
     auto reached_at = std::make_shared<double>(0);
+    const Point point = enqueue(stream, [reached_at] { *reached_at = milliseconds(); });
+    const std::lock_guard lock(event_mutex);
     recorded->reached = reached_at;
-    recorded->point = enqueue(stream, [reached_at] { *reached_at = milliseconds(); });
+    recorded->point = point;
     return kSuccess;
 }
 
 HIPEMU_API int hipEventSynchronize(void* event) {
     HIPEMU_ENTRY("hipEventSynchronize");
     if (!event) return fail(kInvalidHandle);
-    const Point point = static_cast<Event*>(event)->point;
+    const Point point = recorded_point(event);
     wait(point);
     return point.stream ? fail(take_device_error(point.stream->device)) : kSuccess;
 }
@@ -169,14 +183,18 @@ HIPEMU_API int hipEventSynchronize(void* event) {
 HIPEMU_API int hipEventQuery(void* event) {
     HIPEMU_ENTRY("hipEventQuery");
     if (!event) return fail(kInvalidHandle);
-    return reached(static_cast<Event*>(event)->point) ? kSuccess : kNotReady;
+    return reached(recorded_point(event)) ? kSuccess : kNotReady;
 }
 
 HIPEMU_API int hipEventElapsedTime(float* elapsed, void* start, void* end) {
     HIPEMU_ENTRY("hipEventElapsedTime");
     const auto* first = static_cast<Event*>(start);
     const auto* last = static_cast<Event*>(end);
-    if (!first || !last || !first->point.stream || !last->point.stream) return fail(kInvalidHandle);
+    if (!first || !last || ((first->flags | last->flags) & kEventDisableTiming)) {
+        return fail(kInvalidHandle);
+    }
+    const std::lock_guard lock(event_mutex);
+    if (!first->point.stream || !last->point.stream) return fail(kInvalidHandle);
     if (!reached(first->point) || !reached(last->point)) return kNotReady;
     *elapsed = static_cast<float>(*last->reached - *first->reached);
     return kSuccess;
