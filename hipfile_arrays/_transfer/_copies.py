@@ -227,7 +227,7 @@ def _launches(items: Box, scalars: Scalars) -> Iterator[Launch]:
 def _widened(box: Box) -> tuple[Box, Scalars]:
     """Move bytes as the widest words, up to 8, that all addresses and the inner run allow.
 
-    Two words of 8 make a group of 16; as one word of 16, clang kept them in scratch on CDNA.
+    A group of 16 bytes is two words of 8: one scalar type fewer to compile for.
     """
     last = box.axes[-1] if box.axes else Axis(1, 1, 1)
     word = 1

@@ -295,7 +295,9 @@ __device__ inline void convert(Group<To, K>& to, const Group<From, K>& from) {
 // The same type needs no cast: bits are moved, NaN payloads and odd bools included.
 template <class Same, int K>
 __device__ inline void convert(Group<Same, K>& to, const Group<Same, K>& from) {
-    to = from;
+    // Scalar by scalar: as one struct, clang kept groups of 16 bytes in scratch memory on CDNA.
+#pragma unroll
+    for (int k = 0; k < K; ++k) to.scalars[k] = from.scalars[k];
 }
 
 // Align is a power of two, at most 16 and at most the group's size.
