@@ -16,6 +16,9 @@ NATIVE = [p for p in SOURCES if p.parent.name == "_native" and p.suffix != ".py"
 # The steps of a transfer, in order: each may import those before it, never those after.
 STEPS = [
     "values",
+    "_strided",
+    "_copies",
+    "kernels",
     "opening",
     "source",
     "targets",
