@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 .PHONY: demo test lint stubs docs notebooks bench clean
 
 # Sources that, when changed, need a new build.
-NATIVE = CMakeLists.txt pyproject.toml $(shell find hipfile_arrays -name '*.?pp' -o -name CMakeLists.txt -o -name '*.map')
+NATIVE = CMakeLists.txt pyproject.toml $(shell find hipfile_arrays -name '*.?pp' -o -name CMakeLists.txt -o -name '*.map' -o -name '*.S' -o -name '*.cmake')
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

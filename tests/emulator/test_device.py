@@ -246,7 +246,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         assert run.returncode == 5
         assert "does not survive fork" in run.stderr
 
-    @pytest.mark.parametrize("call", ["cp.random.default_rng(0).random(3)", "a @ a", "a + 1"])
+    @pytest.mark.parametrize("call", ["cp.random.default_rng(0).random(3)", "cp.sort(a)"])
     def test_what_is_left_out_fails_and_says_so(self, call: str) -> None:
         run = python(f"""
 from hipfile_arrays import emulator

@@ -1,0 +1,2 @@
+// Part of the prelude.
+#pragma once

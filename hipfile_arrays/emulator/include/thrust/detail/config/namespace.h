@@ -1,0 +1,5 @@
+#pragma once
+
+#define THRUST_NS_QUALIFIER ::thrust
+#define THRUST_NAMESPACE_BEGIN namespace thrust {
+#define THRUST_NAMESPACE_END }
