@@ -118,6 +118,8 @@ def test_interrupt_stops_the_transfer_and_leaves_nothing_running(make_file: Any)
     file = make_file(bytes(64 << 20))
     x = cp.empty(64 << 20, "u1")
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    # A shell may have started us with SIGINT ignored (background jobs are).
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     # 5 ms late for each of many chunks: the transfer would take seconds.
     with (
         hfa.config.override(threads=2, chunk_bytes=64 * 1024, pinned_limit_bytes=1 << 20),
@@ -127,5 +129,6 @@ def test_interrupt_stops_the_transfer_and_leaves_nothing_running(make_file: Any)
         with pytest.raises(KeyboardInterrupt):
             hfa.fromfile(file, out=x, path="staged")
     timer.join()
+    signal.signal(signal.SIGINT, former)
     hfa.fromfile(file, out=x, path="staged")
     assert not cp.asnumpy(x).any()
