@@ -344,6 +344,8 @@ def test_launches_are_queued_on_the_given_stream_and_device() -> None:
         stream = cp.cuda.Stream(non_blocking=True)
         source, target = cp.empty(64, np.uint8), cp.empty(64, np.uint8)
         source.set(np.arange(64, dtype="u1"))
+        # The upload went to another stream, which a non-blocking one does not wait for.
+        cp.cuda.Device().synchronize()
     kernels.copy(
         Strided(target.data.ptr, np.dtype("f4"), (16,), (4,)),
         Strided(source.data.ptr, np.dtype(">f4"), (16,), (4,)),
