@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 from . import _native, config
 from ._transfer import opening
-from ._transfer.array import DeviceArray, describe, target_of
-from ._transfer.buffers import RegisteredBuffer, resolve
+from ._transfer.array import DeviceArray
+from ._transfer.buffers import parts_of, resolve
 from ._transfer.fileinfo import FileInfo, inspect
 from ._transfer.plan import obvious_route
 from ._transfer.run import Progress, move, move_one
@@ -167,16 +167,9 @@ class File:
         path: PathName | None,
         progress: Progress | None,
     ) -> int:
-        registration: _native.Registration | None = None
-        if isinstance(array, RegisteredBuffer):
-            described, registration = array.open_parts()
-            if stream is None:
-                stream = array.current_stream()
-        else:
-            described = target_of(array) if reads else describe(array)
+        described, registration, stream = parts_of(array, stream, target=reads)
+        if registration is None:
             _check_contiguous(described, reads)
-            if stream is None:
-                stream = described.stream
         extent = described.extent
         nbytes = extent.nbytes
         if offset < 0:

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from . import _native
 from ._transfer import opening, source, targets
 from ._transfer.array import DeviceArray, describe, empty, target_of
-from ._transfer.buffers import RegisteredBuffer
+from ._transfer.buffers import RegisteredBuffer, parts_of
 from ._transfer.run import Progress, move
 from ._transfer.source import Source, name_of
 from ._transfer.values import FileRange, PathName
@@ -252,14 +252,7 @@ def _read_into(
     path: PathName | None,
     progress: Progress | None,
 ) -> Any:
-    registration: _native.Registration | None = None
-    if isinstance(out, RegisteredBuffer):
-        described, registration = out.open_parts()
-        if stream is None:
-            stream = out.current_stream()
-    else:
-        described = target_of(out, stream=stream)
-        stream = described.stream
+    described, registration, stream = parts_of(out, stream, target=True)
     raw = _raw_dtype(dtype, described)
     _check_plain(raw.base)
     if not described.contiguous:
@@ -408,14 +401,7 @@ def tofile(
         raise ValueError(f"offset must not be negative: {offset} in {name_of(file)}")
     if atomic and (offset is not None or not opening.is_path(file)):
         raise ValueError("atomic=True replaces a whole file: give a path, and no offset")
-    registration: _native.Registration | None = None
-    if isinstance(array, RegisteredBuffer):
-        described, registration = array.open_parts()
-        if stream is None:
-            stream = array.current_stream()
-    else:
-        described = describe(array, stream=stream)
-        stream = described.stream
+    described, registration, stream = parts_of(array, stream, target=False)
     if sep:
         _to_text(array, file, sep, format)
         return

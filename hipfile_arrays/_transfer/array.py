@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from ..errors import DeviceMismatchError, MemoryTypeError
+from ..errors import MemoryTypeError
 from .values import Extent, Platform
 
 __all__ = [
     "DeviceArray",
-    "check_same_device",
     "describe",
     "dtype_of",
     "empty",
@@ -379,12 +378,3 @@ def empty(like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
             "and pass it as out="
         )
     return owner[1].empty(owner[0], described.extent.device, shape, dtype)
-
-
-def check_same_device(first: Extent, second: Extent) -> None:
-    """Raise `DeviceMismatchError` unless both extents are on one device."""
-    if (first.platform, first.device) != (second.platform, second.device):
-        raise DeviceMismatchError(
-            f"one array is on {first.platform.name} device {first.device}, the other on "
-            f"{second.platform.name} device {second.device}"
-        )

@@ -22,10 +22,10 @@ from .. import _native
 from ..errors import RegistrationWarning, StateError
 from ..errors import describe as describe_failure
 from . import memory, vendor
-from .array import DeviceArray, stream_of, target_of
+from .array import DeviceArray, describe, stream_of, target_of
 from .values import Extent
 
-__all__ = ["BufferInfo", "RegisteredBuffer", "buffers", "register", "resolve"]
+__all__ = ["BufferInfo", "RegisteredBuffer", "buffers", "parts_of", "register", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +205,27 @@ def register(array: Any) -> RegisteredBuffer:
             stacklevel=2,
         )
     return buffer
+
+
+def parts_of(
+    array: Any, stream: int | None, *, target: bool
+) -> tuple[DeviceArray, _native.Registration | None, int]:
+    """Return an array or registered buffer imported, its registration if known, and its stream.
+
+    Parameters
+    ----------
+    array : array or RegisteredBuffer
+        What a user passes to be read into or written from.
+    stream : int or None
+        The caller's; None means the one that the array's library is on.
+    target : bool
+        Whether it will be written into.
+    """
+    if isinstance(array, RegisteredBuffer):
+        described, registration = array.open_parts()
+        return described, registration, array.current_stream() if stream is None else stream
+    described = (target_of if target else describe)(array, stream=stream)
+    return described, None, described.stream
 
 
 def resolve(extent: Extent) -> _native.Registration | None:
