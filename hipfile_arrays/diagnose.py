@@ -115,7 +115,9 @@ def diagnose(file: opening.PathLike, array: Any = None, *, platform: str = "hip"
                 )
         file_range = FileRange(0, extent.nbytes)
         wish = config.get().path
-        facts = run.gather(native, file_range, extent, wish, reads=True, info=info)
+        facts = run.gather(
+            native, file_range, extent.platform, extent.device, wish, reads=True, info=info
+        )
         obstacles = facts.obstacles or vendor.direct_obstacles(extent.platform, native, info)
         plan = planning.make(facts, file_range, extent, config.get(), wish)
         pieces = tuple(

@@ -93,6 +93,10 @@ class StateError(HipFileArraysError, RuntimeError):
     """Something was used that is closed, or in a process or state where it cannot work."""
 
 
+class KernelsUnavailable(HipFileArraysError, ImportError):
+    """Device kernels are needed, and CuPy, which compiles them, is missing or foreign."""
+
+
 class FormatError(HipFileArraysError, ValueError):
     """A file is not what its format says it must be."""
 

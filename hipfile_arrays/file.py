@@ -10,13 +10,27 @@ import os
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from . import _native, config
-from ._transfer import opening
+from ._transfer import opening, slab
 from ._transfer.array import DeviceArray
 from ._transfer.buffers import parts_of, resolve
+from ._transfer.convert import (
+    Casting,
+    Order,
+    Transfer,
+    place_of,
+    read_items,
+    read_slab,
+    write_array,
+)
 from ._transfer.fileinfo import FileInfo, inspect
 from ._transfer.plan import obvious_route
+from ._transfer.records import columns_of
 from ._transfer.run import Progress, move, move_one
+from ._transfer.source import Source
 from ._transfer.values import FileRange, PathName
 from .errors import ShortReadError, StateError
 
@@ -92,7 +106,7 @@ class File:
         Parameters
         ----------
         out : array or RegisteredBuffer
-            A contiguous device array, of any dtype: bytes are read as they are.
+            A device array of any strides and dtype; the file holds its items in C order.
         offset : int, optional
             Of the first byte in the file.
         stream : int, optional
@@ -135,7 +149,7 @@ class File:
         Parameters
         ----------
         array : array or RegisteredBuffer
-            A contiguous device array.
+            A device array of any strides; its items are written in C order.
         offset : int, optional
             Of the first byte in the file.
         stream : int, optional
@@ -168,8 +182,6 @@ class File:
         progress: Progress | None,
     ) -> int:
         described, registration, stream = parts_of(array, stream, target=reads)
-        if registration is None:
-            _check_contiguous(described, reads)
         extent = described.extent
         nbytes = extent.nbytes
         if offset < 0:
@@ -178,6 +190,9 @@ class File:
             self._check_open()
             return 0
         wish = path or config.get().path
+        if registration is None and not described.contiguous:
+            how = Transfer(extent.platform, extent.device, stream, wish, progress)
+            return self._transfer_strided(described, offset, reads, how)
         route = obvious_route(wish, nbytes)
         if route is not None and progress is None:
             if registration is None:
@@ -208,6 +223,110 @@ class File:
             progress=progress,
         )
         return nbytes if not missing else self._raise_short(offset, nbytes, missing)
+
+    def _transfer_strided(self, array: DeviceArray, offset: int, reads: bool, how: Transfer) -> int:
+        nbytes = array.extent.nbytes
+        if not reads:
+            write_array(self.handle, self.name, offset, array, "C", how)
+            return nbytes
+        (column,) = columns_of(array.dtype)
+        place = place_of(column, array, "C", "no")
+        found = Source(self.handle, self.name, offset, self._native.size())
+        self._check_holds(offset, nbytes)
+        missing = read_items(found, array.dtype.itemsize, array.size, [place], how)
+        return nbytes if not missing else self._raise_short(offset, nbytes, missing)
+
+    def read_slab(
+        self,
+        out: Any,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        index: Any,
+        *,
+        offset: int = 0,
+        order: Order = "C",
+        casting: Casting = "same_kind",
+        stream: int | None = None,
+        path: PathName | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Fill a device array with a part of an array in the file: ``out[...] = array[index]``.
+
+        Only the part is read: neighbouring items together, gaps of more than a page skipped.
+
+        Parameters
+        ----------
+        out : array or RegisteredBuffer
+            A device array of the shape that the index gives; of any strides, and of another dtype
+            as far as `casting` allows.
+        shape : tuple of int
+            Items of the array in the file.
+        dtype : data-type
+            Of its items, in the file's byte order.
+        index : int, slice, Ellipsis, None, or a tuple of these
+            As NumPy's basic indexing; slices may have any step.
+        offset : int, optional
+            Of the array's first item in the file, bytes.
+        order : {"C", "F"}, optional
+            Of the items in the file.
+        casting : {"no", "equiv", "safe", "same_kind", "unsafe"}, optional
+            From the file's items to those of `out`, as of `numpy.copyto`.
+        stream : int, optional
+            Work queued on it comes first; by default the stream that the array's library is on.
+        path : {"auto", "direct", "staged", "library"}, optional
+            By default the settings' path.
+        progress : callable, optional
+            Called now and then with (bytes done, bytes in all); gaps that are read count.
+
+        Raises
+        ------
+        IndexError
+            As NumPy, for an index that does not fit `shape`.
+        ValueError
+            If the part's shape is not that of `out`.
+        TypeError
+            If the index is not a basic one, the cast is not allowed, or GPUs have no such dtype.
+        ShortReadError
+            If the file ends before the last item of the part. Nothing was written into `out`,
+            unless the file shrank meanwhile.
+        MemoryTypeError
+            If `out` is not plain device memory.
+        KernelsUnavailable
+            If byte order, dtype or strides need a device kernel, and CuPy is missing.
+
+        Notes
+        -----
+        The data is in device memory when this returns, for every stream.
+
+        Examples
+        --------
+        >>> import cupy as cp, numpy as np, hipfile_arrays as hfa
+        >>> np.arange(12, dtype=">i4").reshape(3, 4).tofile("/tmp/matrix.i4")
+        >>> column = cp.empty(3, "i4")
+        >>> with hfa.open("/tmp/matrix.i4") as file:
+        ...     file.read_slab(column, (3, 4), ">i4", np.s_[:, 1])
+        >>> column
+        array([1, 5, 9], dtype=int32)
+        """
+        described, registration, stream = parts_of(out, stream, target=True)
+        (column,) = columns_of(np.dtype(dtype))
+        if column.names or column.shape or not column.dtype.itemsize:
+            raise TypeError(f"a slab's items are numbers, not {np.dtype(dtype)}")
+        if offset < 0:
+            raise ValueError(f"offset must not be negative: {offset} in {self.name}")
+        selection = slab.select(tuple(shape), column.dtype.itemsize, index, order)
+        if selection.shape != described.shape:
+            raise ValueError(
+                f"the index gives shape {selection.shape} of {tuple(shape)}, and the array has "
+                f"shape {described.shape}"
+            )
+        place = place_of(column, described, "C", casting)
+        found = Source(self.handle, self.name, offset, self._native.size())
+        if not described.extent.nbytes:
+            return
+        extent = described.extent
+        how = Transfer(extent.platform, extent.device, stream, path, progress, registration)
+        read_slab(found, selection, place, how)
 
     def _check_holds(self, offset: int, nbytes: int) -> None:
         size = self._native.size()
@@ -243,15 +362,6 @@ class File:
 
     def __repr__(self) -> str:
         return f"<hipfile_arrays.File {self.name}{', closed' if self.closed else ''}>"
-
-
-def _check_contiguous(described: DeviceArray, reads: bool) -> None:
-    if not described.contiguous:
-        call = "fromfile(out=...)" if reads else "tofile"
-        raise ValueError(
-            f"a contiguous array is needed here, this one has shape {described.shape} with "
-            f"strides {described.strides}; {call} takes strided arrays"
-        )
 
 
 def open(file: opening.PathLike, mode: Mode = "r") -> File:

@@ -8,24 +8,34 @@ than `count`, or a tail that fills no item, give NumPy's result and a `ShortRead
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from . import _native
 from ._transfer import opening, source, targets
-from ._transfer.array import DeviceArray, describe, empty, target_of
+from ._transfer.array import DeviceArray, empty, target_of, transposed
 from ._transfer.buffers import RegisteredBuffer, parts_of
-from ._transfer.run import Progress, move
+from ._transfer.convert import (
+    Casting,
+    Order,
+    Transfer,
+    place_of,
+    read_items,
+    write_array,
+)
+from ._transfer.records import Column, columns_of, nested
+from ._transfer.run import Progress
 from ._transfer.source import Source, name_of
-from ._transfer.values import FileRange, PathName
+from ._transfer.values import PathName
 from .errors import ShortReadError, ShortReadWarning
 from .file import File
+from .textfile import read_text, write_text
 
 __all__ = ["fromfile", "tofile"]
 
@@ -70,18 +80,6 @@ def _leave_position(file: Any, position: int) -> None:
         file.seek(position)
 
 
-def _check_plain(dtype: np.dtype[Any]) -> None:
-    if dtype.names is not None:
-        raise TypeError(
-            f"structured dtype {dtype}: GPU arrays have no records. Read the bytes as uint8 and "
-            "view each field."
-        )
-    if dtype.kind in "SU" or (dtype.kind == "V" and dtype.name.startswith("void")):
-        raise TypeError(f"dtype {dtype}: GPU arrays have no strings and no raw bytes; read uint8")
-    if dtype == np.dtype(np.longdouble) or dtype == np.dtype(np.clongdouble):
-        raise TypeError(f"dtype {dtype}: no GPU computes in extended precision")
-
-
 def fromfile(
     file: Any,
     dtype: DTypeLike | _Default = _FLOAT,
@@ -92,6 +90,8 @@ def fromfile(
     like: Any = None,
     out: Any = None,
     shape: tuple[int, ...] | int | None = None,
+    order: Order = "C",
+    casting: Casting = "same_kind",
     strict: bool = False,
     stream: int | None = None,
     path: PathName | None = None,
@@ -105,7 +105,8 @@ def fromfile(
         A path; or an open file, which is read from, and left at, its current position; or a
         `File`, which has no position.
     dtype : data-type, optional
-        Of the file's items; that of `out` by default, where `out` is given, else float64.
+        Of the file's items, in the file's byte order; that of `out` by default, where `out` is
+        given, else float64. A device array has native byte order, whatever the file has.
     count : int, optional
         Items to read; -1 means all.
     sep : str, optional
@@ -116,9 +117,14 @@ def fromfile(
     like : array, module or type, optional
         The new array belongs to the library, and lies on the device, of `like`.
     out : array or RegisteredBuffer, optional
-        Is filled, exactly, instead of making a new array.
+        Is filled, exactly, instead of making a new array. It may have any strides, and another
+        dtype, as far as `casting` allows.
     shape : tuple of int, optional
         Of the new array, exactly, instead of ``count``.
+    order : {"C", "F"}, optional
+        In which the items of `shape`, or of `out`, lie in the file.
+    casting : {"no", "equiv", "safe", "same_kind", "unsafe"}, optional
+        From the file's items to those of `out`, as of `numpy.copyto`.
     strict : bool, optional
         Raise instead of warning when the file is short.
     stream : int, optional
@@ -130,8 +136,10 @@ def fromfile(
 
     Returns
     -------
-    array
-        The new array, or `out`.
+    array, or dict of arrays
+        The new array, or `out`. For a structured dtype a dict of new arrays, one for each field
+        (GPU arrays have no records); a field with fields is a dict again. ``datetime64`` and
+        ``timedelta64`` are their int64.
 
     Raises
     ------
@@ -141,8 +149,12 @@ def fromfile(
     ShortReadError
         If the file holds less than `out` or `shape` needs, or, with ``strict=True``, than `count`
         says or than fills whole items. Nothing was written by then.
+    TypeError
+        If `casting` does not allow the cast; for strings, raw bytes and extended precision.
     MemoryTypeError
         If `like` or `out` is not plain device memory.
+    KernelsUnavailable
+        If byte order, dtype or strides need a device kernel, and CuPy is missing.
     OSError
         The operating system's own, about the file.
 
@@ -169,6 +181,7 @@ def fromfile(
         and count == -1
         and like is None
         and shape is None
+        and order == "C"
         and not sep
     ):
         # The hot path of repeated transfers: nothing below has anything to decide.
@@ -180,66 +193,93 @@ def fromfile(
         raise ValueError("shape= says how many items there are; leave count= and out= away")
     if count < -1:
         raise ValueError(f"count must be -1 (all) or not negative, not {count}")
+    _check_order(order)
     if sep:
-        return _from_text(file, dtype, count, sep, offset, like, out, shape)
+        if out is not None or shape is not None:
+            raise TypeError("text files (sep is not empty) give a new array: like=, and no shape=")
+        return read_text(file, _raw_dtype(dtype, None), count, sep, offset, like)
     if out is not None:
-        return _read_into(file, dtype, count, offset, out, stream, path, progress)
-    return _read_new(file, dtype, count, offset, like, shape, strict, stream, path, progress)
+        return _read_into(file, dtype, count, offset, out, order, casting, stream, path, progress)
+    raw = _raw_dtype(dtype, None)
+    return _read_new(file, raw, count, offset, like, shape, order, strict, stream, path, progress)
+
+
+def _check_order(order: str) -> None:
+    if order not in ("C", "F"):
+        raise ValueError(f"order must be 'C' or 'F', not {order!r}")
+
+
+def _new_arrays(
+    like: Any, outer: tuple[int, ...], columns: tuple[Column, ...], order: Order
+) -> list[Any]:
+    """Make an array for every column; in Fortran order its memory is as the file's, too."""
+    shape = outer[::-1] if order == "F" else outer
+    arrays = [empty(like, (*shape, *column.shape), column.device_dtype) for column in columns]
+    if order == "C" or len(outer) < 2:
+        return arrays
+    turned = tuple(reversed(range(len(outer))))
+    return [
+        transposed(array, (*turned, *range(len(outer), len(outer) + len(column.shape))))
+        for array, column in zip(arrays, columns, strict=True)
+    ]
 
 
 def _read_new(
     file: Any,
-    dtype: Any,
+    dtype: np.dtype[Any],
     count: int,
     offset: int,
     like: Any,
     shape: tuple[int, ...] | int | None,
+    order: Order,
     strict: bool,
     stream: int | None,
     path: PathName | None,
     progress: Progress | None,
 ) -> Any:
-    raw = _raw_dtype(dtype, None)
-    item, inner = raw.base, raw.shape
-    _check_plain(item)
+    columns = columns_of(dtype)
     if shape is not None:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if any(n < 0 for n in shape):
             raise ValueError(f"shape must not be negative: {shape}")
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
     with _source(file, offset) as found:
         exact = strict or shape is not None
-        items, warning = found.items(raw.itemsize, count, exact=exact)
-        outer = shape if shape is not None else (items,)
-        array = empty(like, (*outer, *inner), _device_dtype(item))
-        described = target_of(array, stream=stream)
-        nbytes = items * raw.itemsize
-        missing = _fill(found, nbytes, described, path, progress)
+        items, warning = found.items(dtype.itemsize, count, exact=exact)
+        arrays = _new_arrays(like, (items,) if shape is None else shape, columns, order)
+        described = [target_of(array, stream=stream) for array in arrays]
+        places = [
+            place_of(column, array, order, "no")
+            for column, array in zip(columns, described, strict=True)
+        ]
+        how = _how(described[0], None, described[0].stream, path, progress)
+        missing = read_items(found, dtype.itemsize, items, places, how)
         if missing:
-            # The file shrank while it was read.
-            items = (nbytes - missing) // raw.itemsize
+            nbytes = items * dtype.itemsize
+            items = (nbytes - missing) // dtype.itemsize
             message = (
-                f"{found.name} shrank while it was read: {items} whole items of {raw.itemsize} "
+                f"{found.name} shrank while it was read: {items} whole items of {dtype.itemsize} "
                 f"bytes were there"
             )
             if exact:
                 raise ShortReadError(message, expected=nbytes, found=nbytes - missing)
             warning = ShortReadWarning(message)
-            array = array[:items]
-        _leave_position(file, found.start + items * raw.itemsize)
+            arrays = [array[:items] for array in arrays]
+        _leave_position(file, found.start + items * dtype.itemsize)
     if warning is not None:
         warnings.warn(warning, stacklevel=3)
-    return array
+    return nested(columns, arrays)
 
 
-def _device_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the device array: native order; times are their integers."""
-    if not dtype.isnative:
-        raise TypeError(
-            f"dtype {dtype} is not in this machine's byte order; read it as "
-            f"{dtype.newbyteorder('=')} and swap the bytes on the device"
-        )
-    return np.dtype(np.int64) if dtype.kind in "mM" else dtype
+def _how(
+    array: DeviceArray,
+    registration: _native.Registration | None,
+    stream: int,
+    path: PathName | None,
+    progress: Progress | None,
+) -> Transfer:
+    extent = array.extent
+    return Transfer(extent.platform, extent.device, stream, path, progress, registration)
 
 
 def _read_into(
@@ -248,23 +288,29 @@ def _read_into(
     count: int,
     offset: int,
     out: Any,
+    order: Order,
+    casting: Casting,
     stream: int | None,
     path: PathName | None,
     progress: Progress | None,
 ) -> Any:
     described, registration, stream = parts_of(out, stream, target=True)
     raw = _raw_dtype(dtype, described)
-    _check_plain(raw.base)
-    if not described.contiguous:
-        raise ValueError(
-            f"out= must be contiguous; this one has shape {described.shape} with strides "
-            f"{described.strides}"
+    columns = columns_of(raw)
+    if columns[0].names:
+        raise TypeError(
+            f"structured dtype {raw}: a GPU array has no records, so out= cannot hold them; "
+            "like= gives a dict of arrays, one for each field"
         )
-    if _device_dtype(raw.base) != described.dtype:
-        raise TypeError(f"the file's items are {raw.base}, those of out= are {described.dtype}")
-    if count not in (-1, described.size):
-        raise ValueError(f"count={count} does not fit out=, which has {described.size} items")
-    nbytes = described.extent.nbytes
+    (column,) = columns
+    inner = len(column.shape)
+    if described.shape[len(described.shape) - inner :] != column.shape:
+        raise ValueError(f"items of {raw} do not fit out=, whose shape is {described.shape}")
+    items = math.prod(described.shape[: len(described.shape) - inner])
+    if count not in (-1, items):
+        raise ValueError(f"count={count} does not fit out=, which has {items} items")
+    place = place_of(column, described, order, casting)
+    nbytes = items * raw.itemsize
     with _source(file, offset) as found:
         available = found.available
         if available is not None and available < nbytes:
@@ -274,7 +320,8 @@ def _read_into(
                 expected=nbytes,
                 found=available,
             )
-        missing = _fill(found, nbytes, described, path, progress, stream, registration)
+        how = _how(described, registration, stream, path, progress)
+        missing = read_items(found, raw.itemsize, items, [place], how)
         if missing:
             raise ShortReadError(
                 f"{found.name} shrank while it was read: {nbytes - missing} of {nbytes} bytes "
@@ -286,57 +333,6 @@ def _read_into(
     return out
 
 
-def _fill(
-    found: Source,
-    nbytes: int,
-    described: DeviceArray,
-    path: PathName | None,
-    progress: Progress | None,
-    stream: int | None = None,
-    registration: _native.Registration | None = None,
-) -> int:
-    """Read into contiguous device memory; return how many bytes the file did not have."""
-    if not nbytes:
-        return 0
-    return move(
-        found.file,
-        found.name,
-        FileRange(found.start, nbytes),
-        described.extent.part(0, nbytes),
-        described.stream if stream is None else stream,
-        reads=True,
-        wish=path,
-        registration=registration,
-        progress=progress,
-    )
-
-
-def _from_text(
-    file: Any,
-    dtype: Any,
-    count: int,
-    sep: str,
-    offset: int,
-    like: Any,
-    out: Any,
-    shape: tuple[int, ...] | int | None,
-) -> Any:
-    if offset:
-        raise TypeError("'offset' argument only permitted for binary files")
-    if isinstance(file, File) or out is not None or shape is not None:
-        raise TypeError("text files (sep is not empty) are read from a path or open file, by like=")
-    raw = np.dtype(float) if isinstance(dtype, _Default) else np.dtype(dtype)
-    _check_plain(raw.base)
-    host = np.fromfile(file, raw, count, sep)
-    array = empty(like, host.shape, host.dtype)
-    if host.nbytes:
-        with tempfile.TemporaryFile() as staging:
-            host.tofile(staging)
-            staging.seek(0)
-            fromfile(staging, host.dtype, out=array)
-    return array
-
-
 def tofile(
     array: Any,
     file: Any,
@@ -344,7 +340,7 @@ def tofile(
     format: str = "%s",
     *,
     offset: int | None = None,
-    order: Literal["C"] = "C",
+    order: Order = "C",
     stream: int | None = None,
     path: PathName | None = None,
     atomic: bool = False,
@@ -356,7 +352,7 @@ def tofile(
     Parameters
     ----------
     array : array or RegisteredBuffer
-        Device array.
+        Device array of any strides.
     file : str, bytes, path-like, file object or File
         A path, which is created or replaced; or an open file, which is written at its current
         position and left after the data; or a `File`, which is written at `offset`.
@@ -366,8 +362,8 @@ def tofile(
         Of text items.
     offset : int, optional
         Write into the existing file at this byte; nothing else of it changes.
-    order : {"C"}, optional
-        Of the items in the file.
+    order : {"C", "F"}, optional
+        Of the items in the file, whatever the array's strides.
     stream : int, optional
         Work queued on it comes first, so that finished values are written; by default the stream
         that the array's library is on.
@@ -387,6 +383,9 @@ def tofile(
         For a negative offset, or ``atomic=True`` with an open file or an offset.
     MemoryTypeError
         If `array` is not plain device memory.
+    KernelsUnavailable
+        If its items do not lie in the file's order, and CuPy, whose kernels gather them, is
+        missing.
     OSError
         The operating system's own, about the file.
 
@@ -395,55 +394,28 @@ def tofile(
     >>> import cupy as cp, numpy as np, hipfile_arrays as hfa
     >>> hfa.tofile(cp.asarray(np.arange(4, dtype="f4")), "/tmp/numbers.f4")
     """
-    if order != "C":
-        raise ValueError(f"order must be 'C', not {order!r}")
+    _check_order(order)
     if offset is not None and offset < 0:
         raise ValueError(f"offset must not be negative: {offset} in {name_of(file)}")
     if atomic and (offset is not None or not opening.is_path(file)):
         raise ValueError("atomic=True replaces a whole file: give a path, and no offset")
     described, registration, stream = parts_of(array, stream, target=False)
     if sep:
-        _to_text(array, file, sep, format)
+        write_text(array, file, sep, format)
         return
-    if not described.contiguous:
-        raise ValueError(
-            f"the array must be contiguous; this one has shape {described.shape} with strides "
-            f"{described.strides}"
-        )
-    extent = described.extent
+    how = _how(described, registration, stream, path, progress)
+    nbytes = described.extent.nbytes
 
     def write(native: _native.OpenFile, start: int) -> None:
-        if extent.nbytes:
-            move(
-                native,
-                name_of(file),
-                FileRange(start, extent.nbytes),
-                extent,
-                stream,
-                reads=False,
-                wish=path,
-                registration=registration,
-                progress=progress,
-            )
+        write_array(native, name_of(file), start, described, order, how)
 
     if isinstance(file, File):
         write(file.handle, offset or 0)
         if sync:
             os.fsync(file.fileno())
     elif not opening.is_path(file):
-        targets.write_open_file(file, offset, extent.nbytes, write, sync=sync)
+        targets.write_open_file(file, offset, nbytes, write, sync=sync)
     elif atomic:
         targets.write_atomically(file, write)
     else:
-        targets.write_path(file, offset, extent.nbytes, write, sync=sync)
-
-
-def _to_text(array: Any, file: Any, sep: str, format: str) -> None:
-    if isinstance(file, File):
-        raise TypeError("text (sep is not empty) is written to a path or an open file")
-    source = array.array if isinstance(array, RegisteredBuffer) else array
-    described = describe(source)
-    with tempfile.TemporaryFile() as staging:
-        tofile(source, staging)
-        staging.seek(0)
-        np.fromfile(staging, described.dtype).tofile(file, sep, format)
+        targets.write_path(file, offset, nbytes, write, sync=sync)

@@ -80,15 +80,6 @@ def test_fromfile_and_tofile_take_a_file(tmp_path: Path) -> None:
         assert cp.asnumpy(hfa.fromfile(file, "i4", 3, offset=12, like=cp)).tolist() == [1, 2, 3]
 
 
-def test_strided_arrays_are_refused_in_words(make_file: Any) -> None:
-    strided = cp.empty((4, 4), "u1")[:, ::2]
-    with (
-        hfa.open(make_file(b"abcdefgh")) as file,
-        pytest.raises(ValueError, match="contiguous.*strides"),
-    ):
-        file.read(strided)
-
-
 def test_many_threads_one_file_one_array(make_file: Any) -> None:
     data = random_bytes(8 * 100_000)
     out = cp.empty(len(data), "u1")

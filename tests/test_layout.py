@@ -29,6 +29,9 @@ STEPS = [
     "buffers",
     "plan",
     "run",
+    "records",
+    "slab",
+    "convert",
 ]
 
 

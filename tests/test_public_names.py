@@ -21,6 +21,7 @@ NAMES = {
     "FormatError",
     "HipFileArraysError",
     "HipFileError",
+    "KernelsUnavailable",
     "LibraryNotFound",
     "MemoryTypeError",
     "RegisteredBuffer",

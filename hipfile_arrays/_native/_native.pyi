@@ -3,6 +3,10 @@ Host half of the shim: GPU runtime and file library tables, registry, engine.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 class Tensor:
     """A tensor imported from a DLPack exporter, kept alive."""
@@ -117,7 +121,9 @@ def transfer(
     platform: int,
     device: int,
     stream: int,
-    pieces: Sequence[tuple[int, int, int, int]],
+    pieces: Annotated[
+        NDArray[numpy.int64], dict(shape=(None, 4), order="C", device="cpu", writable=False)
+    ],
     registration: Registration | None,
     may_fall_back: bool,
     threads: int,

@@ -37,12 +37,49 @@ std::int64_t chunk_size(const Request& request, Path path) {
     }
 }
 
+// Small enough to be bundled, and the size of the chunks at a long piece's ends.
+std::int64_t small_part(std::int64_t chunk) {
+    return std::max<std::int64_t>(chunk / kRampDivisor / kPage * kPage, kPage);
+}
+
+// The length of the run that begins at pieces[first]: pieces that adjoin by `adjoin`.
+template <class Adjoin>
+std::size_t run_of(Chunk pieces, std::size_t first, std::int64_t& nbytes, Adjoin adjoin) {
+    nbytes = pieces[first].nbytes;
+    std::size_t last = first + 1;
+    while (last < pieces.size() && adjoin(pieces[last - 1], pieces[last])) {
+        nbytes += pieces[last++].nbytes;
+    }
+    return last - first;
+}
+
+bool adjoin_in_file(const Piece& a, const Piece& b) { return a.offset + a.nbytes == b.offset; }
+bool adjoin_on_device(const Piece& a, const Piece& b) {
+    return a.pointer + static_cast<std::uintptr_t>(a.nbytes) == b.pointer;
+}
+
 }  // namespace
 
 Job::Job(const Request& request) : request(request) {
     for (const Piece& piece : request.pieces) {
         library_chunks_ |= piece.path == Path::Library || piece.path == Path::Direct;
-        cut(piece);
+        if (piece.path == Path::Buffered && piece.nbytes <= small_part(request.chunk)) {
+            bundle(piece);
+        } else {
+            cut(piece);
+        }
+    }
+}
+
+// Small pieces that follow each other share a slot: one wait, one event, and one call for what
+// adjoins in the file or on the device.
+void Job::bundle(const Piece& piece) {
+    parts_.push_back(piece);
+    if (!chunks_.empty() && chunks_.back().room >= piece.nbytes) {
+        ++chunks_.back().count;
+        chunks_.back().room -= piece.nbytes;
+    } else {
+        chunks_.push_back({parts_.size() - 1, 1, request.chunk - piece.nbytes});
     }
 }
 
@@ -53,7 +90,7 @@ Job::Job(const Request& request) : request(request) {
 void Job::cut(const Piece& piece) {
     const std::int64_t size = chunk_size(request, piece.path);
     const bool staged = piece.path == Path::Buffered || piece.path == Path::ODirect;
-    const std::int64_t small = std::max<std::int64_t>(size / kRampDivisor / kPage * kPage, kPage);
+    const std::int64_t small = small_part(size);
     const std::int64_t ramp = staged ? request.threads * small : 0;
     std::int64_t done = 0;
     while (done < piece.nbytes) {
@@ -63,16 +100,18 @@ void Job::cut(const Piece& piece) {
         std::int64_t part = left;
         if (part > step) part = step - (piece.offset + done) % step;
         if (!at_an_end && left - part < ramp) part = left - ramp;
-        chunks_.push_back({piece.offset + done, piece.pointer + static_cast<std::uintptr_t>(done),
-                           part, piece.path});
+        chunks_.push_back({parts_.size(), 1});
+        parts_.push_back({piece.offset + done, piece.pointer + static_cast<std::uintptr_t>(done),
+                          part, piece.path});
         done += part;
     }
 }
 
-const Piece* Job::next() {
-    if (stopped()) return nullptr;
+Chunk Job::next() {
+    if (stopped()) return {};
     const std::size_t index = next_.fetch_add(1, std::memory_order_relaxed);
-    return index < chunks_.size() ? &chunks_[index] : nullptr;
+    if (index >= chunks_.size()) return {};
+    return Chunk(parts_).subspan(chunks_[index].first, chunks_[index].count);
 }
 
 void Job::stop(Failure failure) {
@@ -121,9 +160,9 @@ Lane& ChunkRunner::lane() {
 bool ChunkRunner::step() {
     try {
         if (!scope_) scope_.emplace(request_.runtime, request_.device);
-        const Piece* chunk = job_.next();
-        if (chunk) {
-            run(*chunk);
+        const Chunk chunk = job_.next();
+        if (!chunk.empty()) {
+            run(chunk);
             return true;
         }
         if (pending_write_) finish_write();
@@ -141,18 +180,25 @@ bool ChunkRunner::step() {
     return false;
 }
 
-void ChunkRunner::run(const Piece& chunk) {
-    switch (chunk.path) {
+void ChunkRunner::run(Chunk chunk) {
+    const Piece& piece = chunk.front();
+    switch (piece.path) {
         case Path::Library:
         case Path::Direct:
-            run_library(chunk);
+            run_library(piece);
             break;
         case Path::Mapped:
-            if (!read_mapped(chunk)) run_buffered(chunk);
+            if (!read_mapped(piece)) run_buffered(piece);
             break;
         case Path::Buffered:
         case Path::ODirect:
-            request_.direction == Direction::Read ? read_staged(chunk) : write_staged(chunk);
+            if (request_.direction == Direction::Write) {
+                write_staged(chunk);
+            } else if (chunk.size() > 1) {
+                read_bundle(chunk);
+            } else {
+                read_staged(piece);
+            }
             break;
     }
 }
@@ -182,8 +228,11 @@ void ChunkRunner::run_library(const Piece& chunk) {
 // In parts that fit a slot, through the page cache: what could not go another way.
 void ChunkRunner::run_buffered(const Piece& piece) {
     for (std::int64_t at = 0; at < piece.nbytes && !job_.stopped(); at += request_.chunk) {
-        run({piece.offset + at, piece.pointer + static_cast<std::uintptr_t>(at),
-             std::min(request_.chunk, piece.nbytes - at), Path::Buffered});
+        const Piece part{piece.offset + at, piece.pointer + static_cast<std::uintptr_t>(at),
+                         std::min(request_.chunk, piece.nbytes - at), Path::Buffered};
+        run(Chunk(&part, 1));
+        // The write that was queued refers to `part`.
+        if (pending_write_) finish_write();
     }
 }
 
@@ -213,8 +262,15 @@ Moved ChunkRunner::read_o_direct(const Piece& chunk, void* host, std::int64_t& s
     return read_fully(request_.file.fd(), host, chunk.nbytes, chunk.offset);
 }
 
-void ChunkRunner::read_staged(const Piece& chunk) {
+void ChunkRunner::copy(const void* to, const void* from, std::int64_t nbytes) {
     const Runtime& runtime = request_.runtime;
+    const int code =
+        runtime.MemcpyAsync(const_cast<void*>(to), from, static_cast<std::size_t>(nbytes),
+                            kMemcpyDefault, lane().stream());
+    check_runtime(runtime, code, runtime.MemcpyAsync.name);
+}
+
+void ChunkRunner::read_staged(const Piece& chunk) {
     Lane& lane = this->lane();
     Slot& slot = lane.slot(turn_++);
     lane.wait(slot);
@@ -224,16 +280,46 @@ void ChunkRunner::read_staged(const Piece& chunk) {
                             : read_fully(request_.file.fd(), slot.host, chunk.nbytes, chunk.offset);
     if (moved.failure) throw Error(moved.failure);
     if (moved.nbytes > 0) {
-        const int code = runtime.MemcpyAsync(
-            reinterpret_cast<void*>(chunk.pointer), static_cast<char*>(slot.host) + shift,
-            static_cast<std::size_t>(moved.nbytes), kMemcpyDefault, lane.stream());
-        check_runtime(runtime, code, runtime.MemcpyAsync.name);
+        copy(reinterpret_cast<void*>(chunk.pointer), static_cast<char*>(slot.host) + shift,
+             moved.nbytes);
         lane.mark(slot);
         job_.moved(chunk.path, moved.nbytes);
     }
     if (moved.nbytes < chunk.nbytes) {
         job_.ended(chunk.offset + moved.nbytes, chunk.nbytes - moved.nbytes);
     }
+}
+
+// Pieces one behind the other in the slot, whatever gaps they have in the file and on the device.
+void ChunkRunner::read_bundle(Chunk pieces) {
+    Lane& lane = this->lane();
+    Slot& slot = lane.slot(turn_++);
+    lane.wait(slot);
+    char* const host = static_cast<char*>(slot.host);
+    std::int64_t at = 0;
+    std::int64_t nbytes = 0;
+    for (std::size_t first = 0; first < pieces.size();) {
+        const std::size_t count = run_of(pieces, first, nbytes, adjoin_in_file);
+        const Moved moved = read_fully(request_.file.fd(), host + at, nbytes, pieces[first].offset);
+        if (moved.failure) throw Error(moved.failure);
+        if (moved.nbytes < nbytes) {
+            // The file ends in here: one by one, each piece says where.
+            for (const Piece& piece : pieces) read_staged(piece);
+            return;
+        }
+        at += nbytes;
+        first += count;
+    }
+    at = 0;
+    slot.pending = true;  // should a later copy fail, the earlier ones are waited for
+    for (std::size_t first = 0; first < pieces.size();) {
+        const std::size_t count = run_of(pieces, first, nbytes, adjoin_on_device);
+        copy(reinterpret_cast<void*>(pieces[first].pointer), host + at, nbytes);
+        at += nbytes;
+        first += count;
+    }
+    lane.mark(slot);
+    job_.moved(Path::Buffered, at);
 }
 
 // False: the runtime does not take these pages; nothing was done.
@@ -266,29 +352,41 @@ bool ChunkRunner::read_mapped(const Piece& chunk) {
 
 // Queues the device's copy of this chunk, then writes the chunk before it: the bus works while the
 // file system does.
-void ChunkRunner::write_staged(const Piece& chunk) {
-    const Runtime& runtime = request_.runtime;
+void ChunkRunner::write_staged(Chunk pieces) {
     Lane& lane = this->lane();
     Slot& slot = lane.slot(turn_++);
     lane.wait(slot);
-    const int code =
-        runtime.MemcpyAsync(slot.host, reinterpret_cast<const void*>(chunk.pointer),
-                            static_cast<std::size_t>(chunk.nbytes), kMemcpyDefault, lane.stream());
-    check_runtime(runtime, code, runtime.MemcpyAsync.name);
+    char* to = static_cast<char*>(slot.host);
+    std::int64_t nbytes = 0;
+    slot.pending = true;  // should a later copy fail, the earlier ones are waited for
+    for (std::size_t first = 0; first < pieces.size();) {
+        const std::size_t count = run_of(pieces, first, nbytes, adjoin_on_device);
+        copy(to, reinterpret_cast<const void*>(pieces[first].pointer), nbytes);
+        to += nbytes;
+        first += count;
+    }
     lane.mark(slot);
     if (pending_write_) finish_write();
-    pending_write_ = PendingWrite{chunk, &slot};
+    pending_write_ = PendingWrite{pieces, &slot};
 }
 
 void ChunkRunner::finish_write() {
     const PendingWrite write = *pending_write_;
     pending_write_.reset();
     lane().wait(*write.slot);
-    int fd = write.chunk.path == Path::ODirect ? request_.file.direct_fd() : -1;
+    const Path path = write.pieces.front().path;
+    int fd = path == Path::ODirect ? request_.file.direct_fd() : -1;
     if (fd < 0) fd = request_.file.fd();
-    const Moved moved = write_fully(fd, write.slot->host, write.chunk.nbytes, write.chunk.offset);
-    if (moved.failure) throw Error(moved.failure);
-    job_.moved(write.chunk.path, moved.nbytes);
+    const char* from = static_cast<const char*>(write.slot->host);
+    std::int64_t nbytes = 0;
+    for (std::size_t first = 0; first < write.pieces.size();) {
+        const std::size_t count = run_of(write.pieces, first, nbytes, adjoin_in_file);
+        const Moved moved = write_fully(fd, from, nbytes, write.pieces[first].offset);
+        if (moved.failure) throw Error(moved.failure);
+        job_.moved(path, moved.nbytes);
+        from += nbytes;
+        first += count;
+    }
 }
 
 }  // namespace hfa

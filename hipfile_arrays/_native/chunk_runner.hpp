@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "device.hpp"
 #include "engine.hpp"
@@ -14,14 +15,18 @@ namespace hfa {
 
 inline constexpr int kMemcpyDefault = 4;  // direction from the addresses, HIP and CUDA alike
 
+// What one thread does at a time: a part of a piece, or several small staged pieces that fill one
+// slot together.
+using Chunk = std::span<const Piece>;
+
 class Job {
   public:
     explicit Job(const Request& request);
 
     const Request& request;
 
-    // The next chunk to do, or null when there is none or the job was stopped.
-    const Piece* next();
+    // The next chunk to do; empty when there is none or the job was stopped.
+    Chunk next();
     int chunk_count() const { return static_cast<int>(chunks_.size()); }
     bool has_library_chunks() const { return library_chunks_; }
 
@@ -35,8 +40,14 @@ class Job {
 
   private:
     void cut(const Piece& piece);
+    void bundle(const Piece& piece);
 
-    std::vector<Piece> chunks_;
+    std::vector<Piece> parts_;
+    struct Range {
+        std::size_t first, count;  // of parts_
+        std::int64_t room = 0;     // bytes that may still be bundled
+    };
+    std::vector<Range> chunks_;
     bool library_chunks_ = false;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
@@ -57,18 +68,20 @@ class ChunkRunner {
     bool step();
 
   private:
-    void run(const Piece& chunk);
+    void run(Chunk chunk);
     void run_library(const Piece& chunk);
     void run_buffered(const Piece& piece);
-    void read_staged(const Piece& chunk);
+    void read_staged(const Piece& piece);
+    void read_bundle(Chunk pieces);
     bool read_mapped(const Piece& chunk);
-    void write_staged(const Piece& chunk);
+    void write_staged(Chunk pieces);
     void finish_write();
     Moved read_o_direct(const Piece& chunk, void* host, std::int64_t& shift);
+    void copy(const void* to, const void* from, std::int64_t nbytes);
     Lane& lane();
 
     struct PendingWrite {
-        Piece chunk;
+        Chunk pieces;
         Slot* slot;
     };
 

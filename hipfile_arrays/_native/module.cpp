@@ -1,6 +1,7 @@
 // The binding: converts arguments and results, releases the GIL around everything that can block,
 // and nothing else.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -25,7 +26,8 @@ namespace hfa {
 namespace {
 
 using FailureTuple = std::tuple<std::string, int, int, std::string, std::string, std::string>;
-using PieceTuple = std::tuple<std::int64_t, std::uintptr_t, std::int64_t, int>;
+// Rows of file offset, device address, bytes and path.
+using PieceTable = nb::ndarray<const std::int64_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
 
 const char* name_of(Channel channel) {
     switch (channel) {
@@ -130,9 +132,9 @@ class OutcomeView {
 };
 
 OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::uintptr_t stream,
-                     const std::vector<PieceTuple>& pieces,
-                     const std::shared_ptr<Registration>& registration, bool may_fall_back,
-                     int threads, std::int64_t chunk, const nb::object& progress) {
+                     const PieceTable& pieces, const std::shared_ptr<Registration>& registration,
+                     bool may_fall_back, int threads, std::int64_t chunk,
+                     const nb::object& progress) {
     Request request{file,
                     reads ? Direction::Read : Direction::Write,
                     runtime(platform_from(platform)),
@@ -143,9 +145,11 @@ OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::
                     may_fall_back,
                     threads,
                     chunk};
-    request.pieces.reserve(pieces.size());
-    for (const auto& [offset, pointer, nbytes, path] : pieces) {
-        request.pieces.push_back({offset, pointer, nbytes, static_cast<Path>(path)});
+    request.pieces.reserve(pieces.shape(0));
+    const auto rows = pieces.view();
+    for (std::size_t i = 0; i < rows.shape(0); ++i) {
+        request.pieces.push_back({rows(i, 0), static_cast<std::uintptr_t>(rows(i, 1)), rows(i, 2),
+                                  static_cast<Path>(rows(i, 3))});
     }
     Poll poll(progress);
     Outcome outcome;

@@ -11,7 +11,9 @@
 6. `plan` decides, from those facts and the settings alone, which bytes take which path, and why.
 7. `run` hands the plan to the native engine, which moves the bytes without the GIL, and turns its
    outcome into a count or one exception.
-8. `kernels` finish on the GPU what bytes alone cannot do: byte order, dtype, strides.
+8. What bytes alone cannot do is done on the GPU: `records` takes the file's items apart into
+   columns, `slab` turns an index into ranges, and `convert` has the bytes brought by the steps
+   above and the items put in place by `kernels`.
 
 Each step takes a small frozen value and gives one (`values`); nothing calls back up.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from . import _strided
 from ._strided import Axis, Box
 
-__all__ = ["Dtype", "Kernel", "Launch", "Strided", "plan"]
+__all__ = ["Dtype", "Kernel", "Launch", "Strided", "check_cast", "plan", "same_bits"]
 
 Dtype: TypeAlias = "np.dtype[Any]"
 
@@ -145,6 +145,16 @@ def _same_bits(a: Dtype, b: Dtype) -> bool:
         or (a.kind == "i" and b.kind in "mM")
         or (a.kind in "mM" and b.kind == "i")
     )
+
+
+def same_bits(dst: Dtype, src: Dtype) -> bool:
+    """Whether an item of `src` is the same bytes as `dst`: nothing to swap, nothing to cast."""
+    return _same_bits(dst, src) and (_swapped(dst) == _swapped(src) or _unit(dst) == 1)
+
+
+def check_cast(dst: Dtype, src: Dtype) -> None:
+    """Raise `TypeError` if the kernels have no cast between the dtypes."""
+    _scalars(dst, src)
 
 
 @lru_cache(maxsize=1024)

@@ -33,6 +33,7 @@ __all__ = [
     "empty",
     "stream_of",
     "target_of",
+    "transposed",
 ]
 
 # DLPack device types (dlpack.h)
@@ -378,3 +379,9 @@ def empty(like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
             "and pass it as out="
         )
     return owner[1].empty(owner[0], described.extent.device, shape, dtype)
+
+
+def transposed(array: Any, axes: tuple[int, ...]) -> Any:
+    """Return a view with the axes in another order, in the words of the array's library."""
+    permute = getattr(array, "permute", None)  # PyTorch's; its transpose() takes two axes
+    return array.transpose(axes) if permute is None else permute(axes)

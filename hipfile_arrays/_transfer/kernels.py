@@ -22,26 +22,23 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import HipFileArraysError
+from ..errors import KernelsUnavailable
 from ._copies import THREADS, Dtype, Strided, plan
 from ._strided import WIDEST, Axis
 from .values import Platform
 
 __all__ = [
-    "KernelsUnavailable",
     "Strided",
     "available",
     "copy",
     "gather_rows",
     "plan",
+    "require",
     "swap_inplace",
+    "temporary",
 ]
 
 MOST_BLOCKS = 1 << 16
-
-
-class KernelsUnavailable(HipFileArraysError, ImportError):
-    """Device kernels are needed, and CuPy, which compiles them, is missing or foreign."""
 
 
 ROWS_SOURCE = """extern "C" __global__ void __launch_bounds__(256) kernel(
@@ -102,6 +99,46 @@ def _cupy(platform: Platform) -> Any:
             f"{'HIP' if is_hip else 'CUDA'}"
         )
     return cupy
+
+
+def require(platform: Platform) -> None:
+    """Raise `KernelsUnavailable` unless CuPy can run kernels on this platform."""
+    _cupy(platform)
+
+
+def temporary(least: int, most: int, device: int, platform: Platform) -> tuple[Any, int]:
+    """Borrow device memory from CuPy's current pool.
+
+    Parameters
+    ----------
+    least, most : int
+        Bytes: `most` if they are there, else as many as can be had.
+    device : int
+        Where.
+    platform : Platform
+        Whose device it is.
+
+    Returns
+    -------
+    owner : cupy.cuda.MemoryPointer
+        The memory, at its attribute ``ptr``, as long as this lives.
+    nbytes : int
+        How many.
+
+    Raises
+    ------
+    cupy.cuda.memory.OutOfMemoryError
+        If there are not even `least`.
+    """
+    cupy = _cupy(platform)
+    with cupy.cuda.Device(device):
+        while True:
+            try:
+                return cupy.cuda.alloc(most), most
+            except cupy.cuda.memory.OutOfMemoryError:
+                if most <= least:
+                    raise
+                most = max(least, most // 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ The rules, in order:
 
 ``path="direct"`` follows rule 4 and raises, with every reason, where it cannot: it never degrades.
 Pieces cover the range exactly once, in order.
+
+Many ranges of one file (`make_many`) follow the same rules with one decision for all of them:
+residency is that of all ranges' hull, rule 2 is asked of each range, and what `direct` does not
+take of a range is staged.
 """
 
 from __future__ import annotations
@@ -24,13 +28,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+import numpy as np
+
 from .._native import SMALL
 from ..config import Settings
 from ..errors import DirectPathUnavailable
 from .fileinfo import FileInfo
-from .values import Choice, Extent, FileRange, PathName, Piece, Route
+from .values import Choice, Extent, FileRange, Numbers, PathName, Piece, Ranges, Route
 
-__all__ = ["SMALL", "Facts", "Plan", "make", "may_map", "obvious_route", "one_piece"]
+__all__ = [
+    "SMALL",
+    "Facts",
+    "ManyPlan",
+    "Plan",
+    "make",
+    "make_many",
+    "may_map",
+    "obvious_route",
+    "one_piece",
+]
 
 # Parts smaller than this gain nothing from being read by another thread.
 _LEAST_CHUNK = 256 * 1024
@@ -175,6 +191,16 @@ def _is_resident(facts: Facts, file_range: FileRange) -> bool:
     return facts.resident is not None and 2 * facts.resident >= file_range.nbytes
 
 
+def _granted(pieces: tuple[Piece, ...], reasons: tuple[str, ...]) -> tuple[Piece, ...]:
+    if reasons:
+        raise DirectPathUnavailable(
+            'path="direct" was asked for, but the direct path is not open: '
+            + "; ".join(reasons)
+            + '. Use path="auto" to let the library choose.'
+        )
+    return pieces
+
+
 def _decide(
     facts: Facts, file_range: FileRange, extent: Extent, wish: PathName, settings: Settings
 ) -> tuple[tuple[Piece, ...], Choice]:
@@ -182,13 +208,7 @@ def _decide(
         pieces = one_piece(file_range, extent, Route.LIBRARY)
         return pieces, Choice("library", 'path="library" was asked for')
     if wish == "direct":
-        pieces, reasons = _direct(facts, file_range, extent)
-        if reasons:
-            raise DirectPathUnavailable(
-                'path="direct" was asked for, but the direct path is not open: '
-                + "; ".join(reasons)
-                + '. Use path="auto" to let the library choose.'
-            )
+        pieces = _granted(*_direct(facts, file_range, extent))
         return pieces, Choice("direct", 'path="direct" was asked for')
     if wish == "auto":
         if file_range.nbytes <= SMALL:
@@ -232,13 +252,125 @@ def make(
     DirectPathUnavailable
         If `wish` is ``"direct"`` and cannot be granted.
     """
-    if wish not in get_args(PathName):
-        raise ValueError(f"path must be one of {get_args(PathName)}, not {wish!r}")
+    _check_wish(wish)
     if file_range.nbytes != extent.nbytes:
         raise ValueError(f"{file_range} and {extent} differ in length")
-    threads = settings.threads
     pieces, choice = _decide(facts, file_range, extent, wish, settings)
-    share = -(-file_range.nbytes // threads)
-    chunk = min(settings.chunk_bytes, max(_LEAST_CHUNK, -(-share // _PAGE) * _PAGE))
-    threads = max(1, min(threads, settings.pinned_limit_bytes // (2 * chunk)))
+    threads, chunk = _shares(file_range.nbytes, settings)
     return Plan(pieces, choice, threads, chunk, may_fall_back=wish == "auto")
+
+
+def _check_wish(wish: PathName) -> None:
+    if wish not in get_args(PathName):
+        raise ValueError(f"path must be one of {get_args(PathName)}, not {wish!r}")
+
+
+def _shares(nbytes: int, settings: Settings) -> tuple[int, int]:
+    """Return how many threads move so many bytes, and the bytes of one staged copy."""
+    share = -(-nbytes // settings.threads)
+    chunk = min(settings.chunk_bytes, max(_LEAST_CHUNK, -(-share // _PAGE) * _PAGE))
+    return max(1, min(settings.threads, settings.pinned_limit_bytes // (2 * chunk))), chunk
+
+
+@dataclass(frozen=True, slots=True)
+class ManyPlan:
+    """As `Plan`, for many ranges.
+
+    Attributes
+    ----------
+    pieces : ndarray of int64, shape (n, 4)
+        File offset, device address, bytes and route of each piece, in the order of the ranges.
+    """
+
+    pieces: Numbers
+    choice: Choice
+    threads: int
+    chunk: int
+    may_fall_back: bool
+
+
+def _whole(ranges: Ranges, routes: Numbers | Route) -> Numbers:
+    pieces = np.empty((len(ranges.offsets), 4), np.int64)
+    for column, values in enumerate((ranges.offsets, ranges.pointers, ranges.nbytes, routes)):
+        pieces[:, column] = values
+    return pieces
+
+
+def _cut_at_alignment(
+    ranges: Ranges, alignment: tuple[int, int], otherwise: Route, *, least: int
+) -> Numbers:
+    """Return the aligned bodies as direct pieces, their ends staged; the rest goes `otherwise`.
+
+    Ranges of up to `least` bytes have no direct part.
+    """
+    memory_alignment, offset_alignment = alignment
+    ends = ranges.offsets + ranges.nbytes
+    starts = -(-ranges.offsets // offset_alignment) * offset_alignment
+    stops = ends // offset_alignment * offset_alignment
+    aligned = (ranges.pointers + starts - ranges.offsets) % memory_alignment == 0
+    direct = aligned & (starts < stops) & (ranges.nbytes > least)
+    starts = np.where(direct, starts, ranges.offsets)
+    stops = np.where(direct, stops, ends)
+    cuts = np.stack([ranges.offsets, starts, stops, ends], axis=1)
+    pieces = np.empty((len(direct), 3, 4), np.int64)
+    pieces[:, :, 0] = cuts[:, :3]
+    pieces[:, :, 1] = ranges.pointers[:, None] + cuts[:, :3] - ranges.offsets[:, None]
+    pieces[:, :, 2] = np.diff(cuts, axis=1)
+    pieces[:, :, 3] = Route.BUFFERED
+    small = np.where(ranges.nbytes > SMALL, otherwise, Route.BUFFERED)
+    pieces[:, 1, 3] = np.where(direct, Route.DIRECT, small)
+    flat = pieces.reshape(-1, 4)
+    return flat[flat[:, 2] > 0]
+
+
+def make_many(facts: Facts, ranges: Ranges, settings: Settings, wish: PathName) -> ManyPlan:
+    """Plan the transfer of many ranges of one file.
+
+    Parameters
+    ----------
+    facts : Facts
+        Of the file and the machine; `resident` is of the ranges' hull.
+    ranges : Ranges
+        Not empty.
+    settings : Settings
+        In force for this transfer.
+    wish : {"auto", "direct", "staged", "library"}
+        The path asked for.
+
+    Raises
+    ------
+    DirectPathUnavailable
+        If `wish` is ``"direct"`` and cannot be granted for every range.
+    """
+    _check_wish(wish)
+    pieces, choice = _decide_many(facts, ranges, wish)
+    threads, chunk = _shares(ranges.total, settings)
+    return ManyPlan(pieces, choice, threads, chunk, may_fall_back=wish == "auto")
+
+
+def _decide_many(facts: Facts, ranges: Ranges, wish: PathName) -> tuple[Numbers, Choice]:
+    number = f"{len(ranges.offsets)} ranges"
+    if wish == "library":
+        return _whole(ranges, Route.LIBRARY), Choice("library", 'path="library" was asked for')
+    alignment = facts.info.direct_alignment
+    if wish == "direct":
+        for offset, pointer, nbytes in zip(
+            ranges.offsets.tolist(), ranges.pointers.tolist(), ranges.nbytes.tolist(), strict=True
+        ):
+            extent = Extent(pointer, nbytes, ranges.platform, ranges.device)
+            _granted(*_direct(facts, FileRange(offset, nbytes), extent))
+        assert alignment is not None
+        pieces = _cut_at_alignment(ranges, alignment, Route.BUFFERED, least=0)
+        return pieces, Choice("direct", 'path="direct" was asked for')
+    if _is_resident(facts, ranges.hull):
+        return _whole(ranges, Route.BUFFERED), Choice("staged", "the data is in the page cache")
+    if int(ranges.nbytes.max()) <= SMALL:
+        because = f"{number} of at most 64 KiB are read together, through the page cache"
+        return _whole(ranges, Route.BUFFERED), Choice("staged", because)
+    cold = Route.O_DIRECT if facts.reads and alignment is not None else Route.BUFFERED
+    if wish == "auto" and not facts.obstacles and alignment is not None:
+        pieces = _cut_at_alignment(ranges, alignment, cold, least=SMALL)
+        if (pieces[:, 3] == Route.DIRECT).any():
+            return pieces, Choice("direct", "storage and device can do it by themselves")
+    routes = np.where(ranges.nbytes > SMALL, cold, Route.BUFFERED)
+    return _whole(ranges, routes), Choice("staged", f"{number}, read with {cold.name}")

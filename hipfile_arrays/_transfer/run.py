@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
+
 from .. import _native, config
 from ..errors import from_failure
 from . import buffers, vendor
 from . import plan as planning
 from .fileinfo import FileInfo, inspect
-from .plan import Facts, Plan
-from .values import Extent, FileRange, PathName, Route
+from .plan import Facts, ManyPlan, Plan
+from .values import Extent, FileRange, Numbers, PathName, Platform, Ranges, Route
 
-__all__ = ["Progress", "gather", "move", "move_one"]
+__all__ = ["Progress", "gather", "move", "move_many", "move_one"]
 
 # Called with (bytes done, bytes in all), from the calling thread, now and then.
 Progress: TypeAlias = Callable[[int, int], object]
@@ -22,7 +24,8 @@ Progress: TypeAlias = Callable[[int, int], object]
 def gather(
     file: _native.OpenFile,
     file_range: FileRange,
-    extent: Extent,
+    platform: Platform,
+    device: int,
     wish: PathName,
     *,
     reads: bool,
@@ -39,12 +42,12 @@ def gather(
     )
     obstacles: tuple[str, ...] = ()
     if ask_library:
-        obstacles = vendor.direct_obstacles(extent.platform, file, info)
+        obstacles = vendor.direct_obstacles(platform, file, info)
     maps = bool(
         reads
         and resident
         and planning.may_map(config.get(), file_range)
-        and _native.takes_file_mappings(int(extent.platform), extent.device, file)
+        and _native.takes_file_mappings(int(platform), device, file)
     )
     return Facts(reads, info, obstacles, resident, maps)
 
@@ -109,9 +112,42 @@ def move(
             reads,
             False,
         )
-    facts = gather(file, file_range, extent, wish, reads=reads)
+    facts = gather(file, file_range, extent.platform, extent.device, wish, reads=reads)
     plan = planning.make(facts, file_range, extent, settings, wish)
-    return _execute(plan, file, name, file_range, extent, stream, reads, registration, progress)
+    pieces = np.array([(p.offset, p.pointer, p.nbytes, p.route) for p in plan.pieces], np.int64)
+    return _execute(
+        plan, pieces, file, name, file_range, extent, stream, reads, registration, progress
+    )
+
+
+def move_many(
+    file: _native.OpenFile,
+    name: str,
+    ranges: Ranges,
+    stream: int,
+    *,
+    reads: bool,
+    wish: PathName | None = None,
+    registration: _native.Registration | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Move many ranges between one file and one device's memory.
+
+    As `move`; all pointers must be known to be plain device memory within their allocations, and
+    `registration`, if given, holds them all.
+    """
+    if not len(ranges.offsets):
+        return 0
+    settings = config.get()
+    wish = wish or settings.path
+    hull = ranges.hull
+    facts = gather(file, hull, ranges.platform, ranges.device, wish, reads=reads)
+    plan = planning.make_many(facts, ranges, settings, wish)
+    # The engine needs the device, not the extent, of pieces that lie anywhere.
+    extent = Extent(int(ranges.pointers[0]), ranges.total, ranges.platform, ranges.device)
+    return _execute(
+        plan, plan.pieces, file, name, hull, extent, stream, reads, registration, progress
+    )
 
 
 def move_one(
@@ -150,7 +186,8 @@ def move_one(
 
 
 def _execute(
-    plan: Plan,
+    plan: Plan | ManyPlan,
+    pieces: Numbers,
     file: _native.OpenFile,
     name: str,
     file_range: FileRange,
@@ -160,14 +197,14 @@ def _execute(
     registration: _native.Registration | None,
     progress: Progress | None,
 ) -> int:
-    total = file_range.nbytes
+    total = extent.nbytes
     outcome = _native.transfer(
         file,
         reads,
         int(extent.platform),
         extent.device,
         stream,
-        [(p.offset, p.pointer, p.nbytes, int(p.route)) for p in plan.pieces],
+        pieces,
         registration,
         plan.may_fall_back,
         plan.threads,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 PathName: TypeAlias = Literal["auto", "direct", "staged", "library"]
 
 
@@ -98,3 +101,41 @@ class Choice:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.because}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Many ranges of one file, and the device addresses that they belong to.
+
+    Attributes
+    ----------
+    offsets, pointers, nbytes : ndarray of int64
+        One entry a range; no range is empty.
+    platform : Platform
+        Of the device.
+    device : int
+        Of all pointers.
+    """
+
+    offsets: Numbers
+    pointers: Numbers
+    nbytes: Numbers
+    platform: Platform
+    device: int
+
+    def __post_init__(self) -> None:
+        if not len(self.offsets) == len(self.pointers) == len(self.nbytes):
+            raise ValueError("ranges need as many offsets as pointers and lengths")
+        if len(self.offsets) and (self.offsets.min() < 0 or self.nbytes.min() <= 0):
+            raise ValueError("an empty or negative range")
+
+    @property
+    def total(self) -> int:
+        """Bytes of all ranges together."""
+        return int(self.nbytes.sum())
+
+    @property
+    def hull(self) -> FileRange:
+        """The shortest range of the file that holds all of them."""
+        start = int(self.offsets.min())
+        return FileRange(start, int((self.offsets + self.nbytes).max()) - start)
