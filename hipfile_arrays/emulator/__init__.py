@@ -31,12 +31,17 @@ __all__ = [
     "is_active",
     "late_streams",
     "library_folder",
+    "live",
     "reset_counters",
+    "system_call_counts",
+    "system_call_faults",
+    "system_calls",
 ]
 
 _HIP = "libamdhip64.so.7"
 _HIPFILE = "libhipfile.so.0"
 _HIPRTC = "libhiprtc.so.7"
+_SYSTEM_CALLS = "libhipemu_system_calls.so"
 # CuPy's own extension modules are what must not be loaded yet.
 _CUPY_MARK = "cupy_backends.cuda.api.runtime"
 
@@ -137,6 +142,66 @@ def counters() -> dict[str, int]:
     visit = kind(lambda name, count: found.__setitem__(name.decode(), count))
     _hip().hipemuVisitCounts(visit)
     return {name: count for name, count in found.items() if count}
+
+
+def live() -> dict[str, int]:
+    """Return what was made and not given back yet, by kind.
+
+    Returns
+    -------
+    dict of str to int
+        Allocations, registered host ranges, streams, events; hipFile's registered files and
+        buffers.
+    """
+    found: dict[str, int] = {}
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_uint64)
+    visit = kind(lambda name, count: found.__setitem__(name.decode(), count))
+    _hip().hipemuVisitLive(visit)
+    _loaded[_HIPFILE].hipemuVisitRegistered(visit)
+    return found
+
+
+def system_calls() -> Path:
+    """Return the library to name in ``LD_PRELOAD`` for `system_call_faults`."""
+    return library_folder() / _SYSTEM_CALLS
+
+
+def system_call_counts() -> dict[str, int]:
+    """Return how often the native module made each system call since `system_call_faults` began.
+
+    Returns
+    -------
+    dict of str to int
+        ``preadv``, ``pwritev``, ``open``, ``fstat``, ``mmap``, ``pthread_create``.
+    """
+    found: dict[str, int] = {}
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_uint64)
+    visit = kind(lambda name, count: found.__setitem__(name.decode(), count))
+    ctypes.CDLL(None).hipemuVisitSystemCalls(visit)
+    return found
+
+
+@contextlib.contextmanager
+def system_call_faults(name: str = "", at: int = 0, error: int = 0) -> Iterator[None]:
+    """Count the native module's system calls for a ``with`` block, and let one of them fail.
+
+    The process must have been started with `system_calls` in ``LD_PRELOAD``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Of `system_call_counts`; by default none fails.
+    at : int, optional
+        Which call, from 1 on.
+    error : int, optional
+        The ``errno`` that it fails with; or 0, and it moves only half of its bytes.
+    """
+    process = ctypes.CDLL(None)
+    process.hipemuWatchSystemCalls(name.encode(), ctypes.c_uint64(at), ctypes.c_int(error))
+    try:
+        yield
+    finally:
+        process.hipemuIgnoreSystemCalls()
 
 
 def reset_counters() -> None:

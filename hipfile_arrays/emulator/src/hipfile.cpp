@@ -323,3 +323,11 @@ HIPEMU_API FileError hipFileStreamDeregister(void*) {
     HIPFILE_ENTRY("hipFileStreamDeregister");
     return {version_minor() < 4 ? kAsyncNotSupported : kFileSuccess, 0};
 }
+
+// For tests, through hipfile_arrays.emulator: what was registered and not given back.
+HIPEMU_API void hipemuVisitRegistered(void (*visit)(const char*, std::uint64_t)) {
+    Driver& driver = Driver::instance();
+    const std::lock_guard lock(driver.mutex);
+    visit("registered files", driver.handles.size());
+    visit("registered buffers", driver.buffers.size());
+}

@@ -283,6 +283,12 @@ std::optional<Allocation> find(const void* address) {
     return *found;
 }
 
+void visit_allocations(const std::function<void(const Allocation&)>& visit) {
+    World& all = world();
+    const std::shared_lock lock(all.mutex);
+    for (const auto& [base, allocation] : all.allocations) visit(allocation);
+}
+
 void* accessible(const void* address, std::size_t size) {
     World& all = world();
     const std::shared_lock lock(all.mutex);

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,8 @@ struct Allocation {
     unsigned flags = 0;
 };
 
+inline constexpr unsigned kSignalMemory = 2;  // hipMallocSignalMemory
+
 // hipMalloc and kin: a hipError_t, and the address.
 int allocate_device(std::size_t size, int device, void** address);
 int allocate_host(std::size_t size, int type, int device, unsigned flags, void** address);
@@ -38,6 +41,8 @@ int allocate_segments(std::size_t size, int count, int device, void** address);
 
 // The allocation that holds `address`, if any.
 std::optional<Allocation> find(const void* address);
+// Calls `visit` for everything allocated or registered.
+void visit_allocations(const std::function<void(const Allocation&)>& visit);
 std::size_t used_bytes(int device);
 std::size_t device_bytes();
 

@@ -79,6 +79,17 @@ HIPEMU_API int hipMallocManaged(void** address, std::size_t size, unsigned flags
     return fail(allocate_host(size, kManaged, current_device(), flags, address));
 }
 
+// Signal memory is what streams wait for (hipStreamWaitValue32); it has one size, and the host may
+// touch it.
+HIPEMU_API int hipExtMallocWithFlags(void** address, std::size_t size, unsigned flags) {
+    HIPEMU_ENTRY("hipExtMallocWithFlags");
+    *address = nullptr;
+    if (size == 0) return kSuccess;
+    if (flags != kSignalMemory) return fail(allocate_device(size, current_device(), address));
+    if (size != sizeof(std::uint64_t)) return fail(kInvalidValue);
+    return fail(allocate_host(size, kManaged, current_device(), kSignalMemory, address));
+}
+
 HIPEMU_API int hipHostMalloc(void** address, std::size_t size, unsigned flags) {
     HIPEMU_ENTRY("hipHostMalloc");
     *address = nullptr;

@@ -1,7 +1,11 @@
 // Streams, events and host functions.
+#include <unistd.h>
+
+#include <atomic>
 #include <ctime>
 #include <mutex>
 
+#include "memory.hpp"
 #include "state.hpp"
 #include "streams.hpp"
 
@@ -28,7 +32,21 @@ Point recorded_point(const void* event) {
     return static_cast<const Event*>(event)->point;
 }
 
+std::atomic<std::uint64_t> events{0};
+
 constexpr unsigned kEventDisableTiming = 2;
+
+// hipStreamWaitValueGte, Eq, And, Nor.
+constexpr unsigned kWaitEqual = 1;
+constexpr unsigned kWaitAnd = 2;
+constexpr unsigned kWaitNor = 3;
+
+bool is_met(std::uint32_t found, std::uint32_t value, unsigned flags, std::uint32_t mask) {
+    if (flags == kWaitEqual) return (found & mask) == value;
+    if (flags == kWaitAnd) return ((found & mask) & value) != 0;
+    if (flags == kWaitNor) return ~((found & mask) | (value & mask)) != 0;
+    return (found & mask) >= value;
+}
 
 int synchronized(const StreamPointer& stream) {
     synchronize(stream);
@@ -138,17 +156,50 @@ HIPEMU_API int hipLaunchHostFunc(void* handle, void (*call)(void*), void* data) 
     return kSuccess;
 }
 
+HIPEMU_API int hipStreamWaitValue32(void* handle, void* address, std::uint32_t value,
+                                    unsigned flags, std::uint32_t mask) {
+    HIPEMU_ENTRY("hipStreamWaitValue32");
+    const StreamPointer stream = resolve(handle);
+    if (!stream) return fail(kInvalidHandle);
+    const auto found = find(address);
+    if (!found || found->flags != kSignalMemory || flags > kWaitNor) return fail(kInvalidValue);
+    auto* const word = static_cast<std::uint32_t*>(address);
+    enqueue(stream, [=] {
+        while (
+            !is_met(std::atomic_ref(*word).load(std::memory_order_acquire), value, flags, mask)) {
+            usleep(20);
+        }
+    });
+    return kSuccess;
+}
+
+HIPEMU_API int hipStreamWriteValue32(void* handle, void* address, std::uint32_t value, unsigned) {
+    HIPEMU_ENTRY("hipStreamWriteValue32");
+    const StreamPointer stream = resolve(handle);
+    if (!stream) return fail(kInvalidHandle);
+    if (!find(address)) return fail(kInvalidValue);
+    enqueue(stream, [=] {
+        void* const target = accessible(address, sizeof(value));
+        if (!target) throw int{kIllegalAddress};
+        std::atomic_ref(*static_cast<std::uint32_t*>(target))
+            .store(value, std::memory_order_release);
+    });
+    return kSuccess;
+}
+
 HIPEMU_API int hipEventCreateWithFlags(void** event, unsigned flags) {
     HIPEMU_ENTRY("hipEventCreateWithFlags");
     auto* made = new Event;
     made->flags = flags;
     *event = made;
+    ++events;
     return kSuccess;
 }
 
 HIPEMU_API int hipEventCreate(void** event) {
     HIPEMU_ENTRY("hipEventCreate");
     *event = new Event;
+    ++events;
     return kSuccess;
 }
 
@@ -156,6 +207,7 @@ HIPEMU_API int hipEventDestroy(void* event) {
     HIPEMU_ENTRY("hipEventDestroy");
     if (!event) return fail(kInvalidHandle);
     delete static_cast<Event*>(event);
+    --events;
     return kSuccess;
 }
 
@@ -206,4 +258,23 @@ HIPEMU_API int hipemuSetCapturing(void* handle, int capturing) {
     if (!stream) return kInvalidHandle;
     stream->capturing = capturing != 0;
     return kSuccess;
+}
+
+// For tests, through hipfile_arrays.emulator: what was made and not given back.
+HIPEMU_API void hipemuVisitLive(void (*visit)(const char*, std::uint64_t)) {
+    std::uint64_t device = 0, host = 0, registered = 0;
+    visit_allocations([&](const Allocation& one) {
+        if (one.type == kDevice) {
+            ++device;
+        } else if (one.registered) {
+            ++registered;
+        } else {
+            ++host;
+        }
+    });
+    visit("device allocations", device);
+    visit("host allocations", host);
+    visit("registered host ranges", registered);
+    visit("streams", stream_count());
+    visit("events", events);
 }

@@ -106,6 +106,17 @@ std::vector<Point> Scheduler::implicit_order(const StreamPointer& stream) {
     return after;
 }
 
+std::size_t stream_count() {
+    Scheduler& scheduler = Scheduler::instance();
+    const std::lock_guard lock(scheduler.mutex);
+    const auto made = [&](const StreamPointer& stream) {
+        const auto& nulls = scheduler.null_streams;
+        return !stream->ending && std::find(nulls.begin(), nulls.end(), stream) == nulls.end();
+    };
+    return static_cast<std::size_t>(
+        std::count_if(scheduler.streams.begin(), scheduler.streams.end(), made));
+}
+
 StreamPointer create_stream(int device, unsigned flags, int priority) {
     Scheduler& scheduler = Scheduler::instance();
     const std::lock_guard lock(scheduler.mutex);

@@ -45,6 +45,8 @@ struct Event {
     std::shared_ptr<double> reached = std::make_shared<double>(0);
 };
 
+// Besides the null streams.
+std::size_t stream_count();
 StreamPointer create_stream(int device, unsigned flags, int priority);
 // Work that is queued still runs; then the thread ends.
 void destroy_stream(const StreamPointer& stream);
