@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 .PHONY: demo test lint stubs docs notebooks bench clean
 
 # Sources that, when changed, need a new build.
-NATIVE = CMakeLists.txt pyproject.toml $(shell find hipfile_arrays -name '*.?pp' -o -name CMakeLists.txt -o -name '*.map' -o -name '*.S' -o -name '*.cmake')
+NATIVE = CMakeLists.txt pyproject.toml $(shell find hipfile_arrays -name '*.?pp' -o -name CMakeLists.txt -o -name '*.map' -o -name '*.S' -o -name '*.cmake' -o -name '*.h' -o -path '*emulator/bin/*')
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -18,7 +18,7 @@ $(VENV)/built: $(BIN)/python $(NATIVE)
 	touch $@
 
 $(VENV)/tools: $(VENV)/built
-	$(BIN)/python -m pip install --quiet ruff mypy clang-format nanobind -e ".[docs,notebooks]"
+	$(BIN)/python -m pip install --quiet "ruff==0.17.*" "mypy==2.4.*" "clang-format==23.1.*" nanobind -e ".[docs,notebooks]"
 	touch $@
 
 # The main job on the emulated device: file -> GPU array -> file, with the numbers.
@@ -32,7 +32,7 @@ lint: $(VENV)/tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	find hipfile_arrays tests -name '*.?pp' | xargs $(BIN)/clang-format --dry-run --Werror
+	find hipfile_arrays tests -name '*.?pp' -o -name '*.hip' | xargs $(BIN)/clang-format --dry-run --Werror
 
 # The binding's stub is generated, and checked in.
 stubs: $(VENV)/tools

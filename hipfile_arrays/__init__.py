@@ -23,6 +23,7 @@ if _os.environ.get("HIPFILE_ARRAYS_EMULATE", "").strip().lower() in ("1", "true"
     emulator.activate()
 
 from . import config, errors, stats
+from ._transfer.asynchronous import Transfer
 from ._transfer.buffers import BufferInfo, RegisteredBuffer, buffers, register
 from ._transfer.values import Choice
 from .diagnose import Diagnosis, diagnose
@@ -67,6 +68,7 @@ __all__ = [
     "ShortReadError",
     "ShortReadWarning",
     "StateError",
+    "Transfer",
     "buffers",
     "config",
     "diagnose",

@@ -6,49 +6,26 @@ into the native module.
 
 from __future__ import annotations
 
-import os
-from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+import numpy.typing as npt
 
-from . import _native, config
-from ._transfer import opening, slab
-from ._transfer.array import DeviceArray
+from . import config
+from ._transfer import exact, many, opening
+from ._transfer.asynchronous import Transfer, begin
 from ._transfer.buffers import parts_of, resolve
-from ._transfer.convert import (
-    Casting,
-    Order,
-    Transfer,
-    place_of,
-    read_items,
-    read_slab,
-    write_array,
-)
-from ._transfer.fileinfo import FileInfo, inspect
+from ._transfer.convert import Casting, Order, Request, read_slab
 from ._transfer.plan import obvious_route
-from ._transfer.records import columns_of
 from ._transfer.run import Progress, move, move_one
 from ._transfer.source import Source
 from ._transfer.values import FileRange, PathName
-from .errors import ShortReadError, StateError
+from .openedfile import OpenedFile
 
 __all__ = ["File", "open"]
 
-Mode: TypeAlias = Literal["r", "r+", "w", "w+", "x", "x+"]
 
-_FLAGS: dict[str, int] = {
-    "r": os.O_RDONLY,
-    "r+": os.O_RDWR,
-    "w": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
-    "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
-    "x": os.O_RDWR | os.O_CREAT | os.O_EXCL,
-    "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
-}
-
-
-class File:
+class File(OpenedFile):
     """A file opened for transfers; made by `open`. A context manager.
 
     Offsets are absolute, in bytes; there is no position. All methods may be called from many
@@ -60,37 +37,7 @@ class File:
         The path, as text.
     """
 
-    __slots__ = ("__weakref__", "_native", "name")
-
-    def __init__(self, native: _native.OpenFile, name: str) -> None:
-        self._native = native
-        self.name = name
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file is closed."""
-        return self._native.closed
-
-    @property
-    def size(self) -> int:
-        """Its length in bytes, as of now."""
-        return self.info().size
-
-    def info(self) -> FileInfo:
-        """Ask the kernel about the file: kind, size, file system, O_DIRECT alignment."""
-        self._check_open()
-        return inspect(self._native)
-
-    def fileno(self) -> int:
-        """Return the descriptor, which stays this object's."""
-        self._check_open()
-        return self._native.fd
-
-    @property
-    def handle(self) -> _native.OpenFile:
-        """The native file; raise `StateError` once closed."""
-        self._check_open()
-        return self._native
+    __slots__ = ()
 
     def read(
         self,
@@ -184,15 +131,14 @@ class File:
         described, registration, stream = parts_of(array, stream, target=reads)
         extent = described.extent
         nbytes = extent.nbytes
-        if offset < 0:
-            raise ValueError(f"offset must not be negative: {offset} in {self.name}")
+        exact.check_offset(self.name, offset)
         if not nbytes:
             self._check_open()
             return 0
         wish = path or config.get().path
         if registration is None and not described.contiguous:
-            how = Transfer(extent.platform, extent.device, stream, wish, progress)
-            return self._transfer_strided(described, offset, reads, how)
+            how = Request(extent.platform, extent.device, stream, wish, progress)
+            return exact.move_strided(self.handle, self.name, offset, described, reads, how)
         route = obvious_route(wish, nbytes)
         if route is not None and progress is None:
             if registration is None:
@@ -208,9 +154,9 @@ class File:
                 reads,
                 True,
             )
-            return nbytes if not missing else self._raise_short(offset, nbytes, missing)
+            return nbytes if not missing else exact.raise_short(self.name, offset, nbytes, missing)
         if reads:
-            self._check_holds(offset, nbytes)
+            exact.check_holds(self.handle, self.name, offset, nbytes)
         missing = move(
             self.handle,
             self.name,
@@ -222,25 +168,226 @@ class File:
             registration=registration,
             progress=progress,
         )
-        return nbytes if not missing else self._raise_short(offset, nbytes, missing)
+        return nbytes if not missing else exact.raise_short(self.name, offset, nbytes, missing)
 
-    def _transfer_strided(self, array: DeviceArray, offset: int, reads: bool, how: Transfer) -> int:
-        nbytes = array.extent.nbytes
-        if not reads:
-            write_array(self.handle, self.name, offset, array, "C", how)
-            return nbytes
-        (column,) = columns_of(array.dtype)
-        place = place_of(column, array, "C", "no")
-        found = Source(self.handle, self.name, offset, self._native.size())
-        self._check_holds(offset, nbytes)
-        missing = read_items(found, array.dtype.itemsize, array.size, [place], how)
-        return nbytes if not missing else self._raise_short(offset, nbytes, missing)
+    def read_async(
+        self,
+        out: Any,
+        offset: int = 0,
+        *,
+        stream: int | None = None,
+        path: PathName | None = None,
+    ) -> Transfer:
+        """Fill a device array from the file, in its place in a stream; return at once.
+
+        Parameters
+        ----------
+        out : array or RegisteredBuffer
+            A device array of any strides; of gaps between its items a copy of its size is made in
+            temporary device memory.
+        offset : int, optional
+            Of the first byte in the file.
+        stream : int, optional
+            What was queued on it comes first, and what is queued on it later finds the bytes there;
+            by default the stream that the array's library is on.
+        path : {"auto", "staged"}, optional
+            By default the settings' path; the bytes are staged in any case.
+
+        Returns
+        -------
+        Transfer
+            To wait for: ``result()``, or ``await``. Until then `out` and the file are kept.
+
+        Raises
+        ------
+        ShortReadError
+            If the file holds less than `out` from `offset` on. Nothing was queued.
+        MemoryTypeError
+            If `out` is not plain device memory.
+        DirectPathUnavailable
+            If another path was asked for.
+        StateError
+            If the stream is being captured into a graph.
+
+        Notes
+        -----
+        If it fails or is cancelled, later work on the stream finds anything in `out`. A stream
+        holds a thousand operations or so: some gigabytes return when most of them are there.
+
+        Examples
+        --------
+        >>> import cupy as cp, numpy as np, hipfile_arrays as hfa
+        >>> np.arange(4, dtype="f4").tofile("/tmp/numbers.f4")
+        >>> x = cp.empty(4, "f4")
+        >>> with hfa.open("/tmp/numbers.f4") as file:
+        ...     transfer = file.read_async(x)
+        ...     y = x + 1  # queued behind it
+        ...     transfer.result()
+        16
+        >>> y
+        array([1., 2., 3., 4.], dtype=float32)
+        """
+        return self._begin(out, offset, True, stream, path)
+
+    def write_async(
+        self,
+        array: Any,
+        offset: int = 0,
+        *,
+        stream: int | None = None,
+        path: PathName | None = None,
+    ) -> Transfer:
+        """Write a device array's bytes into the file, in its place in a stream; return at once.
+
+        Parameters
+        ----------
+        array : array or RegisteredBuffer
+            A device array of any strides.
+        offset : int, optional
+            Of the first byte in the file.
+        stream : int, optional
+            What was queued on it comes first; what is queued on it later may change the array. By
+            default the stream that the array's library is on.
+        path : {"auto", "staged"}, optional
+            By default the settings' path; the bytes are staged in any case.
+
+        Returns
+        -------
+        Transfer
+            To wait for: the file holds the bytes once it has ended.
+
+        Raises
+        ------
+        MemoryTypeError, DirectPathUnavailable, StateError
+            As `read_async`.
+        """
+        return self._begin(array, offset, False, stream, path)
+
+    def _begin(
+        self, array: Any, offset: int, reads: bool, stream: int | None, path: PathName | None
+    ) -> Transfer:
+        described, registration, stream = parts_of(array, stream, target=reads)
+        extent = described.extent
+        exact.check_offset(self.name, offset)
+        if reads:
+            exact.check_holds(self.handle, self.name, offset, extent.nbytes)
+        how = Request(extent.platform, extent.device, stream, path, None, registration)
+        return begin(self.handle, self.name, offset, described, how, reads=reads)
+
+    def read_many(
+        self,
+        outs: Any,
+        offsets: npt.ArrayLike,
+        *,
+        stream: int | None = None,
+        path: PathName | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Fill many device arrays from the file, in one transfer.
+
+        Parameters
+        ----------
+        outs : array, or list or tuple of arrays
+            One device array, whose rows along the first axis are filled; or device arrays and
+            registered buffers of any sizes. Rows and arrays must be contiguous, and share no
+            memory.
+        offsets : array-like of int, shape (n,)
+            Of the first byte of each in the file.
+        stream : int, optional
+            Work queued on it comes first; by default the streams that the arrays' libraries are on.
+        path : {"auto", "direct", "staged", "library"}, optional
+            By default the settings' path; one decision for all.
+        progress : callable, optional
+            Called now and then with (bytes done, bytes in all).
+
+        Returns
+        -------
+        int
+            Bytes read: all of them.
+
+        Raises
+        ------
+        ShortReadError
+            If the file does not hold all ranges. Nothing was written, unless it shrank meanwhile.
+        ValueError
+            If there is not one offset for each, one is negative, an array is not contiguous, or two
+            share memory.
+        MemoryTypeError
+            If an array is not plain device memory.
+
+        Notes
+        -----
+        The data is in device memory when this returns, for every stream. Rows of one array are
+        much cheaper than as many arrays, each of which is imported and checked.
+
+        Examples
+        --------
+        >>> import cupy as cp, numpy as np, hipfile_arrays as hfa
+        >>> np.arange(100, dtype="i4").tofile("/tmp/numbers.i4")
+        >>> rows = cp.empty((3, 2), "i4")
+        >>> with hfa.open("/tmp/numbers.i4") as file:
+        ...     file.read_many(rows, [40, 0, 200])
+        24
+        >>> rows
+        array([[10, 11],
+               [ 0,  1],
+               [50, 51]], dtype=int32)
+        """
+        return self._move_many(outs, offsets, True, stream, path, progress)
+
+    def write_many(
+        self,
+        arrays: Any,
+        offsets: npt.ArrayLike,
+        *,
+        stream: int | None = None,
+        path: PathName | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Write many device arrays into the file, in one transfer.
+
+        Parameters
+        ----------
+        arrays, offsets, stream, path, progress
+            As of `read_many`.
+
+        Returns
+        -------
+        int
+            Bytes written: all of them.
+
+        Raises
+        ------
+        ValueError, MemoryTypeError
+            As `read_many`, and if two would be written to the same bytes of the file.
+        """
+        return self._move_many(arrays, offsets, False, stream, path, progress)
+
+    def _move_many(
+        self,
+        arrays: Any,
+        offsets: npt.ArrayLike,
+        reads: bool,
+        stream: int | None,
+        path: PathName | None,
+        progress: Progress | None,
+    ) -> int:
+        return many.move_all(
+            self.handle,
+            self.name,
+            arrays,
+            offsets,
+            reads=reads,
+            stream=stream,
+            wish=path,
+            progress=progress,
+        )
 
     def read_slab(
         self,
         out: Any,
         shape: tuple[int, ...],
-        dtype: DTypeLike,
+        dtype: npt.DTypeLike,
         index: Any,
         *,
         offset: int = 0,
@@ -309,62 +456,18 @@ class File:
         array([1, 5, 9], dtype=int32)
         """
         described, registration, stream = parts_of(out, stream, target=True)
-        (column,) = columns_of(np.dtype(dtype))
-        if column.names or column.shape or not column.dtype.itemsize:
-            raise TypeError(f"a slab's items are numbers, not {np.dtype(dtype)}")
-        if offset < 0:
-            raise ValueError(f"offset must not be negative: {offset} in {self.name}")
-        selection = slab.select(tuple(shape), column.dtype.itemsize, index, order)
-        if selection.shape != described.shape:
-            raise ValueError(
-                f"the index gives shape {selection.shape} of {tuple(shape)}, and the array has "
-                f"shape {described.shape}"
-            )
-        place = place_of(column, described, "C", casting)
-        found = Source(self.handle, self.name, offset, self._native.size())
-        if not described.extent.nbytes:
-            return
         extent = described.extent
-        how = Transfer(extent.platform, extent.device, stream, path, progress, registration)
-        read_slab(found, selection, place, how)
-
-    def _check_holds(self, offset: int, nbytes: int) -> None:
-        size = self._native.size()
-        if size is not None and offset + nbytes > size:
-            self._raise_short(offset, nbytes, min(nbytes, offset + nbytes - size))
-
-    def _raise_short(self, offset: int, nbytes: int, missing: int) -> int:
-        raise ShortReadError(
-            f"{nbytes} bytes were asked for from offset {offset} of {self.name}, which has only "
-            f"{nbytes - missing} there",
-            expected=nbytes,
-            found=nbytes - missing,
+        exact.check_offset(self.name, offset)
+        selection, place = exact.part_of(
+            described, tuple(shape), np.dtype(dtype), index, order, casting
         )
-
-    def _check_open(self) -> None:
-        if self._native.closed:
-            raise StateError(f"{self.name} is closed")
-
-    def close(self) -> None:
-        """Close the file, after waiting for transfers under way. Harmless when repeated."""
-        self._native.close()
-
-    def __enter__(self) -> File:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<hipfile_arrays.File {self.name}{', closed' if self.closed else ''}>"
+        found = Source(self.handle, self.name, offset, self._native.size())
+        if extent.nbytes:
+            how = Request(extent.platform, extent.device, stream, path, progress, registration)
+            read_slab(found, selection, place, how)
 
 
-def open(file: opening.PathLike, mode: Mode = "r") -> File:
+def open(file: opening.PathLike, mode: opening.Mode = "r") -> File:
     """Open a file for transfers at explicit offsets.
 
     Parameters
@@ -393,7 +496,5 @@ def open(file: opening.PathLike, mode: Mode = "r") -> File:
     ...     file.write(x, offset=4096)
     256
     """
-    flags = _FLAGS.get(mode.replace("b", ""))
-    if flags is None:
-        raise ValueError(f"mode must be one of {sorted(_FLAGS)}, not {mode!r}")
+    flags = opening.flags_of(mode)
     return File(opening.open_path(file, flags), opening.display_name(file))

@@ -24,7 +24,7 @@ from ._transfer.buffers import RegisteredBuffer, parts_of
 from ._transfer.convert import (
     Casting,
     Order,
-    Transfer,
+    Request,
     place_of,
     read_items,
     write_array,
@@ -277,9 +277,9 @@ def _how(
     stream: int,
     path: PathName | None,
     progress: Progress | None,
-) -> Transfer:
+) -> Request:
     extent = array.extent
-    return Transfer(extent.platform, extent.device, stream, path, progress, registration)
+    return Request(extent.platform, extent.device, stream, path, progress, registration)
 
 
 def _read_into(

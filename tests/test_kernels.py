@@ -258,8 +258,10 @@ def test_nan_stays_nan_through_a_cast_and_keeps_its_bits_without(to: str, frm: s
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["u1", ">u2", ">f4", ">f8", ">c16", "V3", "V12"])
-@pytest.mark.parametrize("shape", [(150, 90), (3, 65, 64, 2), (64, 1, 200), (13, 13)])
+@pytest.mark.parametrize("dtype", ["u1", "u2", ">u2", ">f4", ">f8", ">c16", "V3", "V12"])
+@pytest.mark.parametrize(
+    "shape", [(150, 90), (3, 65, 64, 2), (64, 1, 200), (13, 13), (152, 300), (5, 260, 4)]
+)
 def test_transposed_copies(dtype: str, shape: tuple[int, ...]) -> None:
     frm = np.dtype(dtype)
     to = frm.newbyteorder("=")
@@ -269,6 +271,29 @@ def test_transposed_copies(dtype: str, shape: tuple[int, ...]) -> None:
     got = run_copy(target, base, source.reshape(shape), source.view("u1"))
     target[...] = source.reshape(shape)
     np.testing.assert_array_equal(got, base)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "shift", "words"),
+    [
+        ("u1", (152, 300), 0, True),
+        ("i2", (154, 66), 0, True),
+        ("u1", (150, 300), 0, False),  # a stride that no word starts at
+        ("u1", (152, 300), 1, False),  # nor this address
+        (">u2", (152, 300), 0, False),  # swapped by the other kernel
+        ("u4", (152, 300), 0, False),
+    ],
+)
+def test_small_items_are_turned_by_words(
+    dtype: str, shape: tuple[int, int], shift: int, words: bool
+) -> None:
+    source = np.empty(shape, dtype)
+    target = np.empty(shape, source.dtype.newbyteorder("="), order="F")
+    (launch,) = kernels.plan(
+        kernels.Strided(4096 + shift, target.dtype, shape, target.strides),
+        kernels.Strided(8192, source.dtype, shape, source.strides),
+    )
+    assert launch.kernel.words is words
 
 
 @needs_compiler

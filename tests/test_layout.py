@@ -32,6 +32,9 @@ STEPS = [
     "records",
     "slab",
     "convert",
+    "exact",
+    "many",
+    "asynchronous",
 ]
 
 
@@ -83,7 +86,7 @@ def test_steps_import_only_the_steps_before_them() -> None:
 
 
 def test_nothing_below_calls_up() -> None:
-    above = {"rawfile", "file", "like", "diagnose", "cli", "stats"}
+    above = {"rawfile", "file", "openedfile", "like", "diagnose", "cli", "stats"}
     for path in (PACKAGE / "_transfer").glob("*.py"):
         for name in imports(path):
             assert not above & set(name.split(".")[1:2]), f"{path.stem} imports {name}"

@@ -29,6 +29,7 @@ NAMES = {
     "ShortReadError",
     "ShortReadWarning",
     "StateError",
+    "Transfer",
     "buffers",
     "config",
     "diagnose",

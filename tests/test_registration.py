@@ -211,3 +211,39 @@ keep = [buffer, file, hfa.register(cp.empty(10))]
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
+
+
+@pytest.mark.emulated
+def test_a_device_that_cannot_be_made_current_any_more_keeps_no_registration() -> None:
+    x = cp.empty(1000, "f4")
+    buffer = hfa.register(x)
+    with hfa.emulator.faults(entries={"hipGetDevice": (1, 719)}):
+        buffer.close()
+    assert hfa.buffers() == []
+    assert hfa.emulator.live()["registered buffers"] == 0
+    with hfa.register(x) as again:
+        assert again.registered
+
+
+@pytest.mark.emulated
+def test_a_forked_child_closes_what_it_has_without_the_gpu_libraries(tmp_path: Any) -> None:
+    script = """
+import os, sys, warnings
+from hipfile_arrays import emulator
+emulator.activate()
+import cupy as cp, hipfile_arrays as hfa
+warnings.simplefilter("ignore")
+x = cp.zeros(4096, "u1")
+x.tofile(sys.argv[1])
+buffer, file = hfa.register(x), hfa.open(sys.argv[1])
+file.read(buffer)
+pid = os.fork()
+if pid == 0:
+    buffer.close()
+    file.close()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert len(hfa.buffers()) == 1 and buffer.registered
+assert file.read(buffer) == 4096
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path / "f"], check=True, timeout=60)

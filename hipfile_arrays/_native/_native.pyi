@@ -149,6 +149,44 @@ def transfer_one(
 
 SMALL: int = 65536
 
+class StreamTransfer:
+    """A transfer in its place in a stream."""
+
+    def cancel(self) -> None:
+        """Ask it to stop within one chunk."""
+
+    def check(self) -> None:
+        """End it if the device has failed."""
+
+    @property
+    def progress(self) -> int:
+        """Bytes moved so far."""
+
+def takes_stream_waits(platform: int, device: int) -> bool:
+    """Whether streams wait for host memory; tried once."""
+
+def begin_transfer(
+    file: OpenFile,
+    reads: bool,
+    platform: int,
+    device: int,
+    stream: int,
+    pieces: Annotated[
+        NDArray[numpy.int64], dict(shape=(None, 4), order="C", device="cpu", writable=False)
+    ],
+    registration: Registration | None,
+    may_fall_back: bool,
+    threads: int,
+    chunk: int,
+    ended: object,
+) -> StreamTransfer:
+    """
+    Queue a transfer of one piece on the stream, and move its bytes on threads of its own.
+    """
+
+def finish_transfers() -> None:
+    """For the end of the process: stop reads, wait for all, begin no more."""
+
 def direct_alignment(fd: int) -> tuple[int, int] | None:
     """
     Return O_DIRECT's alignment (memory, file offset) in bytes, where the kernel tells.

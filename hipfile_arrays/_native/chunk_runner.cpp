@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "file_io.hpp"
 #include "library_io.hpp"
+#include "slot_io.hpp"
 
 namespace hfa {
 namespace {
 
-constexpr std::int64_t kPage = 4096;
 // Direct pieces are cut so that several threads can ask the library at once.
 constexpr std::int64_t kDirectChunk = 16 << 20;
 // Registering pages costs the same per page whatever the length, but each call costs some on top;
@@ -20,9 +19,6 @@ constexpr std::int64_t kDirectChunk = 16 << 20;
 constexpr std::int64_t kMappedChunks = 4;
 
 constexpr std::int64_t kRampDivisor = 8;
-
-std::int64_t round_down(std::int64_t value) { return value / kPage * kPage; }
-std::int64_t round_up(std::int64_t value) { return round_down(value + kPage - 1); }
 
 std::int64_t chunk_size(const Request& request, Path path) {
     switch (path) {
@@ -236,32 +232,6 @@ void ChunkRunner::run_buffered(const Piece& piece) {
     }
 }
 
-// Reads a little more than the chunk on both sides, to aligned ends. `shift` is where the chunk's
-// first byte lies in `host`; the count is of the chunk's own bytes.
-Moved ChunkRunner::read_o_direct(const Piece& chunk, void* host, std::int64_t& shift) {
-    shift = 0;
-    const int fd = request_.file.direct_fd();
-    if (fd >= 0) {
-        const std::int64_t first = round_down(chunk.offset);
-        const std::int64_t want = round_up(chunk.offset + chunk.nbytes) - first;
-        Moved moved = read_fully(fd, host, want, first);
-        if (!moved.failure || moved.nbytes > 0) {
-            shift = chunk.offset - first;
-            moved.nbytes = std::clamp<std::int64_t>(moved.nbytes - shift, 0, chunk.nbytes);
-            // O_DIRECT ends a read at the last full block before an unaligned end of file, and
-            // some file systems then answer EINVAL to the next: the buffered read knows better.
-            if (moved.nbytes == chunk.nbytes) {
-                moved.failure = {};
-                return moved;
-            }
-        } else if (moved.failure.code != EINVAL && moved.failure.code != EOPNOTSUPP) {
-            return moved;
-        }
-    }
-    shift = 0;
-    return read_fully(request_.file.fd(), host, chunk.nbytes, chunk.offset);
-}
-
 void ChunkRunner::copy(const void* to, const void* from, std::int64_t nbytes) {
     const Runtime& runtime = request_.runtime;
     const int code =
@@ -274,14 +244,11 @@ void ChunkRunner::read_staged(const Piece& chunk) {
     Lane& lane = this->lane();
     Slot& slot = lane.slot(turn_++);
     lane.wait(slot);
-    std::int64_t shift = 0;
-    const Moved moved = chunk.path == Path::ODirect
-                            ? read_o_direct(chunk, slot.host, shift)
-                            : read_fully(request_.file.fd(), slot.host, chunk.nbytes, chunk.offset);
+    char* const host = static_cast<char*>(slot.host) + shift_in_slot(chunk);
+    const Moved moved = read_into_slot(request_.file, chunk, static_cast<char*>(slot.host));
     if (moved.failure) throw Error(moved.failure);
     if (moved.nbytes > 0) {
-        copy(reinterpret_cast<void*>(chunk.pointer), static_cast<char*>(slot.host) + shift,
-             moved.nbytes);
+        copy(reinterpret_cast<void*>(chunk.pointer), host, moved.nbytes);
         lane.mark(slot);
         job_.moved(chunk.path, moved.nbytes);
     }

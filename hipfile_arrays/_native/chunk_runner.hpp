@@ -76,7 +76,6 @@ class ChunkRunner {
     bool read_mapped(const Piece& chunk);
     void write_staged(Chunk pieces);
     void finish_write();
-    Moved read_o_direct(const Piece& chunk, void* host, std::int64_t& shift);
     void copy(const void* to, const void* from, std::int64_t nbytes);
     Lane& lane();
 

@@ -74,10 +74,12 @@ bool takes_file_mappings(const Runtime& runtime, int fd) {
     return code == 0;
 }
 
+bool is_forked() { return forked.load(std::memory_order_relaxed); }
+
 void refuse_after_fork() {
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
-    if (forked.load(std::memory_order_relaxed)) {
+    if (is_forked()) {
         raise_state(
             "this process was forked after its parent had used the GPU, and GPU runtimes do not "
             "survive fork(); start worker processes by multiprocessing's \"spawn\" or "

@@ -44,5 +44,7 @@ bool takes_file_mappings(const Runtime& runtime, int fd);
 // Set in a child process after fork() when a runtime was open in the parent: GPU runtimes do not
 // survive that, so every later use throws (channel State).
 void refuse_after_fork();
+// Whether this is such a child. Only known once refuse_after_fork() was called in the parent.
+bool is_forked();
 
 }  // namespace hfa

@@ -60,16 +60,17 @@ void refuse_capture(const Runtime& runtime, Stream stream) {
     }
 }
 
+Held::Held(OpenFile& file, Registration* registration) {
+    if (!file_.emplace(file.flight())) raise_state("the file is closed");
+    if (registration) {
+        if (!buffer_.emplace(registration->flight)) raise_state("the registered buffer is closed");
+        ++registration->hits;
+    }
+}
+
 Outcome run(const Request& request, const std::function<bool(std::int64_t)>& poll) {
     refuse_after_fork();
-    const Use file_use(request.file.flight());
-    if (!file_use) raise_state("the file is closed");
-    std::optional<Use> buffer_use;
-    if (request.registration) {
-        buffer_use.emplace(request.registration->flight);
-        if (!*buffer_use) raise_state("the registered buffer is closed");
-        ++request.registration->hits;
-    }
+    const Held held(request.file, request.registration.get());
     const DeviceScope scope(request.runtime, request.device);
     refuse_capture(request.runtime, request.stream);
     Outcome outcome = run_chunks(request, poll);

@@ -23,6 +23,7 @@
 #include <array>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "open_file.hpp"
@@ -61,6 +62,21 @@ struct Outcome {
     std::int64_t missing = 0;     // bytes that the file did not have
     std::int64_t end_of_file = std::numeric_limits<std::int64_t>::max();  // where, if it was met
     std::array<std::int64_t, kPaths> moved{};                             // bytes by path
+};
+
+// Keeps the file and the registered buffer of a transfer from being closed while it lasts, and
+// counts a hit of the buffer. Throws Error (State) if one is closed already.
+class Held {
+  public:
+    Held(OpenFile& file, Registration* registration);
+    void release() {
+        buffer_.reset();
+        file_.reset();
+    }
+
+  private:
+    std::optional<Use> file_;
+    std::optional<Use> buffer_;
 };
 
 // `poll` is called on this thread now and then (at most every 50 ms of work) with the bytes moved

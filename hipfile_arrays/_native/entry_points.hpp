@@ -4,7 +4,8 @@
 // A row names the member by the C function without its prefix, so a call reads like the vendor's
 // manual: `runtime.MemcpyAsync(...)` is hipMemcpyAsync or cudaMemcpyAsync. HIP and CUDA have the
 // same shapes; where a CUDA name comes from the driver (cu...) instead of the runtime (cuda...),
-// the signatures still agree at the ABI. Columns:
+// the signatures still agree at the ABI (CUDA's StreamWaitValue32 has no mask; the C calling
+// conventions ignore an argument too many). Columns:
 //
 //   member, HIP name, CUDA name, HIP version it is known since, Needed or Optional, result,
 //   arguments
@@ -50,7 +51,6 @@ static_assert(sizeof(FileDescriptor) == 24);
 using Stream = void*;
 using Event = void*;
 using FileHandle = void*;
-using HostFunction = void (*)(void*);
 
 }  // namespace hfa
 
@@ -79,7 +79,10 @@ using HostFunction = void (*)(void*);
     ROW(StreamSynchronize,     "hipStreamSynchronize",     "cudaStreamSynchronize",     "3.0", Needed,   int, hfa::Stream) \
     ROW(StreamWaitEvent,       "hipStreamWaitEvent",       "cudaStreamWaitEvent",       "3.0", Needed,   int, hfa::Stream, hfa::Event, unsigned) \
     ROW(StreamIsCapturing,     "hipStreamIsCapturing",     "cudaStreamIsCapturing",     "4.3", Optional, int, hfa::Stream, int*) \
-    ROW(LaunchHostFunc,        "hipLaunchHostFunc",        "cudaLaunchHostFunc",        "5.2", Optional, int, hfa::Stream, hfa::HostFunction, void*) \
+    ROW(StreamQuery,           "hipStreamQuery",           "cudaStreamQuery",           "3.0", Needed,   int, hfa::Stream) \
+    ROW(StreamWaitValue32,     "hipStreamWaitValue32",     "cuStreamWaitValue32_v2",    "4.2", Optional, int, hfa::Stream, void*, std::uint32_t, unsigned, std::uint32_t) \
+    ROW(StreamWriteValue32,    "hipStreamWriteValue32",    "cuStreamWriteValue32_v2",   "4.2", Optional, int, hfa::Stream, void*, std::uint32_t, unsigned) \
+    ROW(ExtMallocWithFlags,    "hipExtMallocWithFlags",    "",                          "3.0", Optional, int, void**, std::size_t, unsigned) \
     ROW(EventCreateWithFlags,  "hipEventCreateWithFlags",  "cudaEventCreateWithFlags",  "3.0", Needed,   int, hfa::Event*, unsigned) \
     ROW(EventRecord,           "hipEventRecord",           "cudaEventRecord",           "3.0", Needed,   int, hfa::Event, hfa::Stream) \
     ROW(EventSynchronize,      "hipEventSynchronize",      "cudaEventSynchronize",      "3.0", Needed,   int, hfa::Event) \

@@ -31,6 +31,13 @@ class InFlight {
         return first;
     }
 
+    // As close, in a child after fork: whoever held the lock or the use is not there any more.
+    bool abandon() {
+        const bool first = !closed_;
+        closed_ = true;
+        return first;
+    }
+
     bool closed() const {
         const std::lock_guard lock(mutex_);
         return closed_;

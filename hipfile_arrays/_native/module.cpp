@@ -16,7 +16,9 @@
 #include "dlpack.hpp"
 #include "engine.hpp"
 #include "one_piece.hpp"
+#include "ring.hpp"
 #include "staging.hpp"
+#include "stream_ordered.hpp"
 #include "workers.hpp"
 
 namespace nb = nanobind;
@@ -131,10 +133,9 @@ class OutcomeView {
     Outcome outcome_;
 };
 
-OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::uintptr_t stream,
-                     const PieceTable& pieces, const std::shared_ptr<Registration>& registration,
-                     bool may_fall_back, int threads, std::int64_t chunk,
-                     const nb::object& progress) {
+Request request_of(OpenFile& file, bool reads, int platform, int device, std::uintptr_t stream,
+                   const PieceTable& pieces, const std::shared_ptr<Registration>& registration,
+                   bool may_fall_back, int threads, std::int64_t chunk) {
     Request request{file,
                     reads ? Direction::Read : Direction::Write,
                     runtime(platform_from(platform)),
@@ -151,6 +152,15 @@ OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::
         request.pieces.push_back({rows(i, 0), static_cast<std::uintptr_t>(rows(i, 1)), rows(i, 2),
                                   static_cast<Path>(rows(i, 3))});
     }
+    return request;
+}
+
+OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::uintptr_t stream,
+                     const PieceTable& pieces, const std::shared_ptr<Registration>& registration,
+                     bool may_fall_back, int threads, std::int64_t chunk,
+                     const nb::object& progress) {
+    const Request request = request_of(file, reads, platform, device, stream, pieces, registration,
+                                       may_fall_back, threads, chunk);
     Poll poll(progress);
     Outcome outcome;
     {
@@ -159,6 +169,48 @@ OutcomeView transfer(OpenFile& file, bool reads, int platform, int device, std::
     }
     poll.raise_pending();
     return OutcomeView(std::move(outcome));
+}
+
+// `ended`, a callable, keeps alive what the transfer uses; it is called and let go of on a native
+// thread, with the GIL.
+std::shared_ptr<StreamTransfer> begin_transfer(OpenFile& file, bool reads, int platform, int device,
+                                               std::uintptr_t stream, const PieceTable& pieces,
+                                               const std::shared_ptr<Registration>& registration,
+                                               bool may_fall_back, int threads, std::int64_t chunk,
+                                               nb::object ended) {
+    Request request = request_of(file, reads, platform, device, stream, pieces, registration,
+                                 may_fall_back, threads, chunk);
+    const std::shared_ptr<nb::object> told(new nb::object(std::move(ended)), [](nb::object* owned) {
+        const nb::gil_scoped_acquire gil;
+        delete owned;
+    });
+    Poll poll{nb::none()};
+    std::shared_ptr<StreamTransfer> begun;
+    {
+        const nb::gil_scoped_release no_gil;
+        begun = StreamTransfer::begin(
+            std::move(request),
+            [told](Outcome outcome) {
+                const nb::gil_scoped_acquire gil;
+                try {
+                    (*told)(OutcomeView(std::move(outcome)));
+                } catch (nb::python_error& error) {
+                    error.discard_as_unraisable("the end of a transfer");
+                }
+            },
+            [&poll] { return poll(0); });
+    }
+    poll.raise_pending();
+    return begun;
+}
+
+void finish_transfers() {
+    Poll poll{nb::none()};
+    {
+        const nb::gil_scoped_release no_gil;
+        StreamTransfer::finish_all([&poll] { return poll(0); });
+    }
+    poll.raise_pending();
 }
 
 // The hot path. Returns the bytes that the file did not have, or the failure as data, so that the
@@ -329,6 +381,26 @@ NB_MODULE(_native, m) {
         "offset"_a, "pointer"_a, "nbytes"_a, "path"_a, "registration"_a.none(), "exact"_a,
         "Move one small or library piece on this thread; return the bytes the file did not have.");
     m.attr("SMALL") = kSmall;
+    nb::class_<StreamTransfer>(m, "StreamTransfer", "A transfer in its place in a stream.")
+        .def("cancel", &StreamTransfer::cancel, nb::call_guard<nb::gil_scoped_release>(),
+             "Ask it to stop within one chunk.")
+        .def("check", &StreamTransfer::check, nb::call_guard<nb::gil_scoped_release>(),
+             "End it if the device has failed.")
+        .def_prop_ro("progress", &StreamTransfer::progress, "Bytes moved so far.");
+    m.def(
+        "takes_stream_waits",
+        [](int platform, int device) {
+            const nb::gil_scoped_release no_gil;
+            refuse_after_fork();
+            return takes_stream_waits(runtime(platform_from(platform)), device);
+        },
+        "platform"_a, "device"_a, "Whether streams wait for host memory; tried once.");
+    m.def("begin_transfer", &begin_transfer, "file"_a, "reads"_a, "platform"_a, "device"_a,
+          "stream"_a, "pieces"_a, "registration"_a.none(), "may_fall_back"_a, "threads"_a,
+          "chunk"_a, "ended"_a,
+          "Queue a transfer of one piece on the stream, and move its bytes on threads of its own.");
+    m.def("finish_transfers", &finish_transfers,
+          "For the end of the process: stop reads, wait for all, begin no more.");
     m.def(
         "direct_alignment",
         [](int fd) -> std::optional<std::pair<std::uint32_t, std::uint32_t>> {
@@ -359,13 +431,14 @@ NB_MODULE(_native, m) {
         return result;
     });
     m.def("reset_totals", &reset_totals);
-    m.def("pinned_bytes", [] { return LanePool::instance().pinned_bytes(); });
+    m.def("pinned_bytes", [] { return pinned_bytes(); });
     m.def("thread_count", [] { return Workers::instance().thread_count(); });
     m.def(
         "release_resources",
         [] {
             Workers::instance().stop();
             LanePool::instance().trim();
+            RingPool::instance().trim();
         },
         nb::call_guard<nb::gil_scoped_release>(),
         "End idle worker threads and free pinned staging memory.");

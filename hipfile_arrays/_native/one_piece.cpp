@@ -76,14 +76,7 @@ Moved move_library(const OneRequest& request) {
 
 std::int64_t run_one(const OneRequest& request) {
     refuse_after_fork();
-    const Use file_use(request.file.flight());
-    if (!file_use) raise_state("the file is closed");
-    std::optional<Use> buffer_use;
-    if (request.registration) {
-        buffer_use.emplace(request.registration->flight);
-        if (!*buffer_use) raise_state("the registered buffer is closed");
-        ++request.registration->hits;
-    }
+    const Held held(request.file, request.registration);
     const DeviceScope scope(request.runtime, request.device);
     const Moved moved =
         request.piece.path == Path::Library ? move_library(request) : move_small(request);

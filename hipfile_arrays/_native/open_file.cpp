@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "device.hpp"
+
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN 0x00002000U
 #endif
@@ -95,8 +97,10 @@ FileHandle OpenFile::handle(Platform platform) {
 }
 
 void OpenFile::close() {
-    if (!flight_.close()) return;
-    if (handle_) file_library(handle_platform_).HandleDeregister(handle_);
+    // A child after fork has its descriptors, and no way to the GPU's libraries.
+    const bool child = is_forked();
+    if (!(child ? flight_.abandon() : flight_.close())) return;
+    if (handle_ && !child) file_library(handle_platform_).HandleDeregister(handle_);
     if (direct_fd_ && *direct_fd_ >= 0) ::close(*direct_fd_);
     ::close(fd_);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "device.hpp"
 
@@ -9,6 +10,19 @@ namespace hfa {
 namespace {
 
 constexpr int kMemoryAlreadyRegistered = 5023;
+
+void leave_library(const Registration& registration) {
+    std::optional<DeviceScope> scope;
+    try {
+        scope.emplace(runtime(registration.platform), registration.device);
+    } catch (const Error&) {
+        // hipFile finds a buffer by its address, whatever device is current; and one that cannot be
+        // made current any more is no reason to keep the registration.
+    }
+    // Its answer changes nothing: 5024 means that somebody else deregistered it already.
+    file_library(registration.platform)
+        .BufDeregister(reinterpret_cast<const void*>(registration.base));
+}
 
 }  // namespace
 
@@ -62,6 +76,7 @@ std::shared_ptr<Registration> Registry::add(Platform platform, std::uintptr_t ba
 }
 
 void Registry::remove(const std::shared_ptr<Registration>& registration) {
+    if (is_forked()) return;  // the parent's; GPU libraries do not survive a fork
     {
         const std::lock_guard lock(mutex_);
         const auto found = by_base_.find(registration->base);
@@ -71,12 +86,7 @@ void Registry::remove(const std::shared_ptr<Registration>& registration) {
         // the address may be registered anew only after the library let go of it.
     }
     registration->flight.close();
-    if (registration->in_library() && !registration->foreign) {
-        const FileLibrary& library = file_library(registration->platform);
-        const DeviceScope scope(runtime(registration->platform), registration->device);
-        // 5024 would mean somebody else deregistered it; there is nothing left to undo then.
-        library.BufDeregister(reinterpret_cast<const void*>(registration->base));
-    }
+    if (registration->in_library() && !registration->foreign) leave_library(*registration);
     const std::lock_guard lock(mutex_);
     const auto found = by_base_.find(registration->base);
     if (found != by_base_.end() && found->second.registration == registration) {

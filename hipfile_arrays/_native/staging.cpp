@@ -18,6 +18,22 @@ std::atomic<std::uint64_t> pinned{0};
 
 }  // namespace
 
+void* allocate_pinned(const Runtime& runtime, std::int64_t nbytes) {
+    void* memory = nullptr;
+    check_runtime(runtime, runtime.HostMalloc(&memory, static_cast<std::size_t>(nbytes), kPortable),
+                  runtime.HostMalloc.name);
+    pinned += static_cast<std::uint64_t>(nbytes);
+    return memory;
+}
+
+void free_pinned(const Runtime& runtime, void* memory, std::int64_t nbytes) noexcept {
+    if (!memory) return;
+    runtime.HostFree(memory);
+    pinned -= static_cast<std::uint64_t>(nbytes);
+}
+
+std::uint64_t pinned_bytes() { return pinned; }
+
 Lane::Lane(const Runtime& runtime, int device, std::int64_t capacity)
     : runtime_(runtime), device_(device), capacity_(capacity) {
     try {
@@ -28,11 +44,7 @@ Lane::Lane(const Runtime& runtime, int device, std::int64_t capacity)
         for (Slot& slot : slots_) {
             check_runtime(runtime, runtime.EventCreateWithFlags(&slot.event, kDisableTiming),
                           runtime.EventCreateWithFlags.name);
-            check_runtime(
-                runtime,
-                runtime.HostMalloc(&slot.host, static_cast<std::size_t>(capacity), kPortable),
-                runtime.HostMalloc.name);
-            pinned += static_cast<std::uint64_t>(capacity);
+            slot.host = allocate_pinned(runtime, capacity);
         }
     } catch (...) {
         release();
@@ -45,10 +57,7 @@ Lane::~Lane() { release(); }
 void Lane::release() noexcept {
     drain();
     for (Slot& slot : slots_) {
-        if (slot.host) {
-            runtime_.HostFree(slot.host);
-            pinned -= static_cast<std::uint64_t>(capacity_);
-        }
+        free_pinned(runtime_, slot.host, capacity_);
         if (slot.event) runtime_.EventDestroy(slot.event);
         slot = Slot{};
     }
@@ -144,7 +153,5 @@ void LanePool::trim() {
         lane.reset();
     }
 }
-
-std::uint64_t LanePool::pinned_bytes() const { return pinned; }
 
 }  // namespace hfa

@@ -26,6 +26,11 @@ struct Slot {
     std::size_t mapping_length = 0;
 };
 
+// Pinned for every device, page-aligned, and counted. Throws Error.
+void* allocate_pinned(const Runtime& runtime, std::int64_t nbytes);
+void free_pinned(const Runtime& runtime, void* memory, std::int64_t nbytes) noexcept;
+std::uint64_t pinned_bytes();
+
 class Lane {
   public:
     // `device` must be current.
@@ -76,7 +81,6 @@ class LanePool {
     Lease take(const Runtime& runtime, int device, std::int64_t capacity);
     // Frees every idle lane.
     void trim();
-    std::uint64_t pinned_bytes() const;
 
   private:
     void give_back(Lane* lane) noexcept;

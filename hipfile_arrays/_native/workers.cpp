@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <system_error>
+#include <utility>
 
 namespace hfa {
 namespace {
@@ -18,9 +20,11 @@ std::thread thread_without_signals(std::function<void()> body) {
     sigset_t former;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &former);
-    std::thread thread(std::move(body));
-    pthread_sigmask(SIG_SETMASK, &former, nullptr);
-    return thread;
+    struct Restore {
+        const sigset_t& mask;
+        ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
+    } const restore{former};
+    return std::thread(std::move(body));
 }
 
 }  // namespace
@@ -45,10 +49,9 @@ void Workers::run(int helpers, const std::function<void()>& body,
     {
         const std::lock_guard lock(mutex_);
         queue_.push_back(&job);
-        for (int missing = helpers - idle_; missing > 0; --missing) {
-            threads_.push_back(thread_without_signals([this] { work(); }));
-            ++idle_;
-        }
+        // Where the system gives no more threads, those that are there do it, this one at least.
+        const int missing = helpers - (idle_ - static_cast<int>(started_.size()));
+        for (int i = 0; i < missing && add_thread(); ++i) continue;
     }
     wanted_.notify_all();
     body();
@@ -63,20 +66,53 @@ void Workers::run(int helpers, const std::function<void()>& body,
     }
 }
 
+void Workers::start(std::function<void()> body) {
+    {
+        const std::lock_guard lock(mutex_);
+        started_.push_back(std::move(body));
+        if (idle_ < static_cast<int>(started_.size()) && !add_thread()) {
+            started_.pop_back();
+            throw std::system_error(
+                std::make_error_code(std::errc::resource_unavailable_try_again));
+        }
+    }
+    wanted_.notify_all();
+}
+
+bool Workers::add_thread() noexcept {
+    try {
+        threads_.reserve(threads_.size() + 1);
+        threads_.push_back(thread_without_signals([this] { work(); }));
+    } catch (const std::exception&) {
+        return false;
+    }
+    ++idle_;
+    return true;
+}
+
 void Workers::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        wanted_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-        if (stopping_) return;
-        Job* job = queue_.front();
-        if (--job->unstarted == 0) queue_.pop_front();
-        ++job->running;
+        wanted_.wait(lock, [&] { return stopping_ || !started_.empty() || !queue_.empty(); });
         --idle_;
-        lock.unlock();
-        (*job->body)();
-        lock.lock();
+        if (!started_.empty()) {
+            const std::function<void()> body = std::move(started_.front());
+            started_.pop_front();
+            lock.unlock();
+            body();
+            lock.lock();
+        } else if (stopping_) {
+            return;
+        } else {
+            Job* job = queue_.front();
+            if (--job->unstarted == 0) queue_.pop_front();
+            ++job->running;
+            lock.unlock();
+            (*job->body)();
+            lock.lock();
+            if (--job->running == 0) job->ended.notify_all();
+        }
         ++idle_;
-        if (--job->running == 0) job->ended.notify_all();
     }
 }
 
@@ -88,10 +124,16 @@ void Workers::stop() {
         threads.swap(threads_);
     }
     wanted_.notify_all();
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads) {
+        // A transfer's end may be what asks for this, on its own thread.
+        if (thread.get_id() == std::this_thread::get_id()) {
+            thread.detach();
+        } else {
+            thread.join();
+        }
+    }
     const std::lock_guard lock(mutex_);
     stopping_ = false;
-    idle_ = 0;
 }
 
 int Workers::thread_count() const {

@@ -20,7 +20,12 @@ class Workers {
     // called every 50 ms while this thread waits for the helpers.
     void run(int helpers, const std::function<void()>& body, const std::function<void()>& waiting);
 
-    // Ends all idle threads; the next run() makes them anew.
+    // Runs `body` on a pool thread of its own, and returns at once. Throws std::system_error where
+    // the system gives no thread.
+    void start(std::function<void()> body);
+
+    // Ends all threads, those that `start` keeps busy when they are through; the next run() makes
+    // them anew.
     void stop();
     int thread_count() const;
 
@@ -31,11 +36,14 @@ class Workers {
         int running = 0;
         std::condition_variable ended;
     };
+    // False where the system gives none. With the mutex held.
+    bool add_thread() noexcept;
     void work();
 
     mutable std::mutex mutex_;
     std::condition_variable wanted_;
     std::deque<Job*> queue_;
+    std::deque<std::function<void()>> started_;  // never more than idle_: each has its thread
     std::vector<std::thread> threads_;
     int idle_ = 0;
     bool stopping_ = false;

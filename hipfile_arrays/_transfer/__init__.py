@@ -14,6 +14,8 @@
 8. What bytes alone cannot do is done on the GPU: `records` takes the file's items apart into
    columns, `slab` turns an index into ranges, and `convert` has the bytes brought by the steps
    above and the items put in place by `kernels`.
+9. A `File` asks for all of an array (`exact`), or for a transfer that takes its place in a stream
+   while the caller goes on (`asynchronous`).
 
 Each step takes a small frozen value and gives one (`values`); nothing calls back up.
 """

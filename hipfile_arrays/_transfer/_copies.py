@@ -62,6 +62,7 @@ class Kernel:
     src_align: int
     axes: int
     edge: int = 0
+    words: bool = False
 
     @property
     def source(self) -> str:
@@ -77,11 +78,14 @@ class Kernel:
                 f"const char* src, Bits32 count, Axes<{self.axes}> axes) {{\n"
                 f"    copy_groups<{arguments}>(dst, src, count, axes);\n}}\n"
             )
+        function = f"copy_tiles<{arguments}, {self.edge}>"
+        if self.words:
+            function = f"copy_word_tiles<{s.dst}, {self.axes}>"
         return (
             f'extern "C" __global__ void __launch_bounds__({THREADS}) kernel(char* dst, '
             f"const char* src, Bits32 count, Axes<{self.axes}> axes, TileAxis columns, "
             f"TileAxis rows) {{\n"
-            f"    copy_tiles<{arguments}, {self.edge}>(dst, src, count, axes, columns, rows);\n}}\n"
+            f"    {function}(dst, src, count, axes, columns, rows);\n}}\n"
         )
 
 
@@ -273,8 +277,22 @@ def _launch(box: Box, scalars: Scalars, width: int) -> Launch:
         Axis(-(-axis.size // edge), edge * axis.dst, edge * axis.src) for axis in (columns, rows)
     ]
     axes = _filled((*others, *tiles))
-    kernel = Kernel(scalars, width, dst_align, src_align, len(axes), edge)
+    words = width == 1 and _turns_words(box, scalars, across)
+    kernel = Kernel(scalars, width, dst_align, src_align, len(axes), edge, words)
     return Launch(kernel, box.dst, box.src, axes, columns, rows)
+
+
+def _turns_words(box: Box, scalars: Scalars, across: tuple[int, int]) -> bool:
+    """Whether a transposing copy of items of 1 or 2 bytes can go by words of 4 on both sides."""
+    size = scalars.dst_size
+    if scalars.dst != scalars.src or scalars.src_swap or scalars.dst_swap or size not in (1, 2):
+        return False
+    columns, rows = across
+    if not box.axes[columns].src == box.axes[rows].dst == size:
+        return False
+    dst = [axis.dst for number, axis in enumerate(box.axes) if number != rows]
+    src = [axis.src for number, axis in enumerate(box.axes) if number != columns]
+    return _strided.alignment(box.dst, box.src, *dst, *src, most=4) == 4
 
 
 def _filled(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:

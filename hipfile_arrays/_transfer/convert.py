@@ -18,7 +18,7 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -36,7 +36,10 @@ __all__ = [
     "Casting",
     "Order",
     "Place",
-    "Transfer",
+    "Request",
+    "borrow",
+    "hull_of",
+    "memory_of",
     "place_of",
     "read_items",
     "read_slab",
@@ -89,7 +92,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class Request:
     """What one transfer has in common for all its places."""
 
     platform: Platform
@@ -117,7 +120,7 @@ def _same_steps(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) 
     return all(n == 1 or x == y for n, x, y in zip(shape, a, b, strict=True))
 
 
-def _memory_of(array: DeviceArray, order: Order, inner: int = 0) -> Strided:
+def memory_of(array: DeviceArray, order: Order, inner: int = 0) -> Strided:
     """Return an array's memory with its axes, but the last `inner`, in the order of the file."""
     shape, strides = array.shape, array.strides
     if order == "F":
@@ -155,7 +158,7 @@ def place_of(column: Column, array: DeviceArray, order: Order, casting: Casting)
             f"cannot cast the file's items from {column.dtype} to {array.dtype} according to "
             f"the rule {casting!r}; casting= takes another rule, astype() on the device another way"
         )
-    place = Place(column, array, _memory_of(array, order, len(column.shape)))
+    place = Place(column, array, memory_of(array, order, len(column.shape)))
     shape, strides = place.memory.shape, place.memory.strides
     if array.extent.nbytes and not (place.plain and place.packed):
         _copies.check_cast(array.dtype, column.dtype)
@@ -168,7 +171,7 @@ def place_of(column: Column, array: DeviceArray, order: Order, casting: Casting)
     return place
 
 
-def _hull_of(array: DeviceArray) -> Extent:
+def hull_of(array: DeviceArray) -> Extent:
     """Return the extent from an array's first byte to its last, whatever its strides."""
     if array.contiguous or not array.extent.nbytes:
         return array.extent
@@ -181,7 +184,7 @@ def _hull_of(array: DeviceArray) -> Extent:
 
 
 def read_items(
-    found: Source, itemsize: int, count: int, places: Sequence[Place], how: Transfer
+    found: Source, itemsize: int, count: int, places: Sequence[Place], how: Request
 ) -> int:
     """Read items from a source's start on, each number to its place.
 
@@ -195,7 +198,7 @@ def read_items(
         How many.
     places : sequence of Place
         In different memory.
-    how : Transfer
+    how : Request
         The rest.
 
     Returns
@@ -238,7 +241,7 @@ def read_items(
     return 0
 
 
-def _scatter(place: Place, base: int, itemsize: int, first: int, count: int, how: Transfer) -> None:
+def _scatter(place: Place, base: int, itemsize: int, first: int, count: int, how: Request) -> None:
     """Queue the copy of items from packed file bytes, the first of all of which is at `base`."""
     shape, column = place.memory.shape, place.column
     outer = shape[: len(shape) - len(column.shape)]
@@ -248,7 +251,7 @@ def _scatter(place: Place, base: int, itemsize: int, first: int, count: int, how
 
 
 def write_array(
-    file: _native.OpenFile, name: str, start: int, array: DeviceArray, order: Order, how: Transfer
+    file: _native.OpenFile, name: str, start: int, array: DeviceArray, order: Order, how: Request
 ) -> None:
     """Write an array's items, packed in C or Fortran order, from byte `start` of a file on.
 
@@ -264,17 +267,17 @@ def write_array(
         Of any strides.
     order : {"C", "F"}
         Of the items in the file.
-    how : Transfer
+    how : Request
         The rest.
     """
-    memory = _memory_of(array, order)
+    memory = memory_of(array, order)
     itemsize = memory.dtype.itemsize
     count = math.prod(memory.shape)
     total = count * itemsize
     if not total:
         return
 
-    def write(pointer: int, at: int, nbytes: int, part: Transfer) -> None:
+    def write(pointer: int, at: int, nbytes: int, part: Request) -> None:
         move(
             file,
             name,
@@ -305,7 +308,7 @@ def write_array(
             write(base, at, number * itemsize, _part(how, at, total))
 
 
-def read_slab(found: Source, selection: slab.Selection, place: Place, how: Transfer) -> None:
+def read_slab(found: Source, selection: slab.Selection, place: Place, how: Request) -> None:
     """Read what an index selects of an array that begins where the source does.
 
     Parameters
@@ -316,7 +319,7 @@ def read_slab(found: Source, selection: slab.Selection, place: Place, how: Trans
         Not empty, of the place's shape.
     place : Place
         Of that shape.
-    how : Transfer
+    how : Request
         The rest.
 
     Raises
@@ -362,7 +365,7 @@ def read_slab(found: Source, selection: slab.Selection, place: Place, how: Trans
 
 
 def _move_ranges(
-    found: Source, box: _strided.Box, block: slab.Block, base: int, how: Transfer
+    found: Source, box: _strided.Box, block: slab.Block, base: int, how: Request
 ) -> int:
     if block.count == 1:
         return _move(found, box.src, base, block.nbytes, how)
@@ -389,7 +392,7 @@ def _raise_short(found: Source, needed: int, end: int) -> None:
     )
 
 
-def _move(found: Source, start: int, pointer: int, nbytes: int, how: Transfer) -> int:
+def _move(found: Source, start: int, pointer: int, nbytes: int, how: Request) -> int:
     extent = Extent(pointer, nbytes, how.platform, how.device)
     return move(
         found.file,
@@ -405,19 +408,19 @@ def _move(found: Source, start: int, pointer: int, nbytes: int, how: Transfer) -
 
 
 def _part(
-    how: Transfer, done: int, total: int, registration: _native.Registration | None = None
-) -> Transfer:
+    how: Request, done: int, total: int, registration: _native.Registration | None = None
+) -> Request:
     """Return the same transfer for one part of it, which reports the progress of the whole."""
     told = how.progress
     progress = None if told is None else lambda part, _: told(done + part, total)
-    return Transfer(how.platform, how.device, how.stream, how.wish, progress, registration)
+    return Request(how.platform, how.device, how.stream, how.wish, progress, registration)
 
 
 def _check(arrays: Iterable[DeviceArray]) -> None:
     """Refuse what is not plain device memory before a kernel or a copy touches it."""
     for array in arrays:
         if array.extent.nbytes:
-            buffers.resolve(_hull_of(array))
+            buffers.resolve(hull_of(array))
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,19 +436,11 @@ class Room:
 
 
 @contextlib.contextmanager
-def _temporary(itemsize: int, nbytes: int, how: Transfer, *, exact: bool = False) -> Iterator[Room]:
+def _temporary(itemsize: int, nbytes: int, how: Request, *, exact: bool = False) -> Iterator[Room]:
     """Borrow device memory for at least an item; the stream is done with it before it goes back."""
     most = max(itemsize, min(nbytes, MOST_TEMPORARY))
     least = most if exact else max(itemsize, min(most, _LEAST_TEMPORARY))
-    owner, room = kernels.temporary(least + _PAGE, most + _PAGE, how.device, how.platform)
-    try:
-        buffers.resolve(Extent(int(owner.ptr), room, how.platform, how.device))
-    except MemoryTypeError as error:
-        error.add_note(
-            "This is temporary memory from CuPy's current allocator, which converting needs; set "
-            "one that gives plain device memory: cupy.cuda.set_allocator()"
-        )
-        raise
+    owner, room = _device_memory(least + _PAGE, most + _PAGE, how)
     try:
         yield Room(int(owner.ptr), room - _PAGE)
     finally:
@@ -453,5 +448,35 @@ def _temporary(itemsize: int, nbytes: int, how: Transfer, *, exact: bool = False
         del owner
 
 
-def _wait(how: Transfer) -> None:
+def _device_memory(least: int, most: int, how: Request) -> tuple[Any, int]:
+    owner, nbytes = kernels.temporary(least, most, how.device, how.stream, how.platform)
+    try:
+        buffers.resolve(Extent(int(owner.ptr), nbytes, how.platform, how.device))
+    except MemoryTypeError as error:
+        error.add_note(
+            "This is temporary memory from CuPy's current allocator, which converting needs; set "
+            "one that gives plain device memory: cupy.cuda.set_allocator()"
+        )
+        raise
+    return owner, nbytes
+
+
+def borrow(array: DeviceArray, how: Request) -> tuple[Any, int]:
+    """Borrow device memory for a copy of an array's items, after checking the array itself.
+
+    Returns
+    -------
+    owner : object
+        Keeps the memory; the stream's later work may have it as soon as this is gone.
+    pointer : int
+        Of its first byte.
+    """
+    kernels.require(how.platform)
+    _check([array])
+    nbytes = array.extent.nbytes
+    owner, _ = _device_memory(nbytes, nbytes, how)
+    return owner, int(owner.ptr)
+
+
+def _wait(how: Request) -> None:
     _native.synchronize(int(how.platform), how.device, how.stream)

@@ -1,8 +1,9 @@
 """Device kernels: bytes to and from strided arrays of another byte order or dtype, on the GPU.
 
-The kernels are templates in ``shim.hip``. `_copies` says which one a copy needs; CuPy compiles that
-one at first need and caches it on disk. Calls are queued on the given stream; nothing here waits.
-Callers guarantee that both extents are legal device memory.
+The kernels are templates in ``shim.hip``, over the types and casts in ``scalars.hip``. `_copies`
+says which one a copy needs; CuPy compiles that one at first need and caches it on disk. Calls are
+queued on the given stream; nothing here waits. Callers guarantee that both extents are legal
+device memory.
 
 Casts are NumPy's ``astype``, bit for bit; what NumPy leaves undefined (a float beyond the integer's
 range, NaN as an integer) is undefined here too. Without a cast bits are moved, NaN payloads
@@ -33,6 +34,7 @@ __all__ = [
     "copy",
     "gather_rows",
     "plan",
+    "prepare",
     "require",
     "swap_inplace",
     "temporary",
@@ -78,6 +80,16 @@ def divisor(number: int) -> tuple[int, int, int]:
     return number, ((1 << 32) * ((1 << shift) - number)) // number + 1, shift
 
 
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Somebody's stream, as a launch and as CuPy itself ask for it."""
+
+    ptr: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
+
 def available() -> bool:
     """Whether CuPy, which compiles and launches the kernels, is installed."""
     return importlib.util.find_spec("cupy") is not None
@@ -106,7 +118,9 @@ def require(platform: Platform) -> None:
     _cupy(platform)
 
 
-def temporary(least: int, most: int, device: int, platform: Platform) -> tuple[Any, int]:
+def temporary(
+    least: int, most: int, device: int, stream: int, platform: Platform
+) -> tuple[Any, int]:
     """Borrow device memory from CuPy's current pool.
 
     Parameters
@@ -115,6 +129,8 @@ def temporary(least: int, most: int, device: int, platform: Platform) -> tuple[A
         Bytes: `most` if they are there, else as many as can be had.
     device : int
         Where.
+    stream : int
+        Whose work uses the memory; CuPy hands it to the same stream's work only.
     platform : Platform
         Whose device it is.
 
@@ -131,7 +147,7 @@ def temporary(least: int, most: int, device: int, platform: Platform) -> tuple[A
         If there are not even `least`.
     """
     cupy = _cupy(platform)
-    with cupy.cuda.Device(device):
+    with cupy.cuda.Device(device), cupy.cuda.Stream.from_external(_Stream(stream)):
         while True:
             try:
                 return cupy.cuda.alloc(most), most
@@ -141,20 +157,14 @@ def temporary(least: int, most: int, device: int, platform: Platform) -> tuple[A
                 most = max(least, most // 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """Somebody's stream: all that a launch asks of it is its pointer."""
-
-    ptr: int
-
-
 _functions: dict[tuple[str, int], Any] = {}
 _compiling = threading.Lock()
 
 
 @cache
 def templates() -> str:
-    return (Path(__file__).parent / "shim.hip").read_text(encoding="utf-8")
+    here = Path(__file__).parent
+    return "\n".join((here / name).read_text("utf-8") for name in ("scalars.hip", "shim.hip"))
 
 
 def _function(cupy: Any, source: str, device: int) -> Any:
@@ -247,6 +257,14 @@ def copy(
         blocks = min(-(-launch.count // per_block), MOST_BLOCKS)
         source = launch.kernel.source
         _run(source, (blocks,), (THREADS,), tuple(arguments), device, stream, platform)
+
+
+def prepare(dst: Strided, src: Strided, *, device: int, platform: Platform) -> None:
+    """Compile and load what `copy` of all items needs."""
+    cupy = _cupy(platform)
+    with cupy.cuda.Device(device):
+        for launch in plan(dst, src, 0, None):
+            _function(cupy, launch.kernel.source, device)
 
 
 def swap_inplace(

@@ -9,13 +9,31 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 from .. import _native
 
-__all__ = ["PathLike", "borrow", "display_name", "is_path", "open_path"]
+__all__ = ["Mode", "PathLike", "borrow", "display_name", "flags_of", "is_path", "open_path"]
 
 PathLike: TypeAlias = str | bytes | os.PathLike[Any]
+Mode: TypeAlias = Literal["r", "r+", "w", "w+", "x", "x+"]
+
+_FLAGS: dict[str, int] = {
+    "r": os.O_RDONLY,
+    "r+": os.O_RDWR,
+    "w": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "x": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+}
+
+
+def flags_of(mode: str) -> int:
+    """Return the flags of `os.open` for a mode of the built-in `open`, with or without a "b"."""
+    flags = _FLAGS.get(mode.replace("b", ""))
+    if flags is None:
+        raise ValueError(f"mode must be one of {sorted(_FLAGS)}, not {mode!r}")
+    return flags
 
 
 def is_path(file: object) -> bool:

@@ -41,6 +41,7 @@ __all__ = [
     "Facts",
     "ManyPlan",
     "Plan",
+    "check_wish",
     "make",
     "make_many",
     "may_map",
@@ -252,7 +253,7 @@ def make(
     DirectPathUnavailable
         If `wish` is ``"direct"`` and cannot be granted.
     """
-    _check_wish(wish)
+    check_wish(wish)
     if file_range.nbytes != extent.nbytes:
         raise ValueError(f"{file_range} and {extent} differ in length")
     pieces, choice = _decide(facts, file_range, extent, wish, settings)
@@ -260,7 +261,8 @@ def make(
     return Plan(pieces, choice, threads, chunk, may_fall_back=wish == "auto")
 
 
-def _check_wish(wish: PathName) -> None:
+def check_wish(wish: PathName) -> None:
+    """Raise `ValueError` for what is no path's name."""
     if wish not in get_args(PathName):
         raise ValueError(f"path must be one of {get_args(PathName)}, not {wish!r}")
 
@@ -342,7 +344,7 @@ def make_many(facts: Facts, ranges: Ranges, settings: Settings, wish: PathName) 
     DirectPathUnavailable
         If `wish` is ``"direct"`` and cannot be granted for every range.
     """
-    _check_wish(wish)
+    check_wish(wish)
     pieces, choice = _decide_many(facts, ranges, wish)
     threads, chunk = _shares(ranges.total, settings)
     return ManyPlan(pieces, choice, threads, chunk, may_fall_back=wish == "auto")

@@ -15,7 +15,7 @@ from .fileinfo import FileInfo, inspect
 from .plan import Facts, ManyPlan, Plan
 from .values import Extent, FileRange, Numbers, PathName, Platform, Ranges, Route
 
-__all__ = ["Progress", "gather", "move", "move_many", "move_one"]
+__all__ = ["Progress", "error_of", "gather", "move", "move_many", "move_one", "table_of"]
 
 # Called with (bytes done, bytes in all), from the calling thread, now and then.
 Progress: TypeAlias = Callable[[int, int], object]
@@ -30,8 +30,12 @@ def gather(
     *,
     reads: bool,
     info: FileInfo | None = None,
+    may_map: bool = True,
 ) -> Facts:
-    """Ask about the file what the planner needs for this wish, and no more."""
+    """Ask about the file what the planner needs for this wish, and no more.
+
+    Without `may_map`, nothing is planned that registers pages of the page cache.
+    """
     info = info or inspect(file)
     ask_library = wish == "direct" or (wish == "auto" and file_range.nbytes > planning.SMALL)
     ask_residency = ask_library or wish == "staged"
@@ -45,6 +49,7 @@ def gather(
         obstacles = vendor.direct_obstacles(platform, file, info)
     maps = bool(
         reads
+        and may_map
         and resident
         and planning.may_map(config.get(), file_range)
         and _native.takes_file_mappings(int(platform), device, file)
@@ -114,10 +119,14 @@ def move(
         )
     facts = gather(file, file_range, extent.platform, extent.device, wish, reads=reads)
     plan = planning.make(facts, file_range, extent, settings, wish)
-    pieces = np.array([(p.offset, p.pointer, p.nbytes, p.route) for p in plan.pieces], np.int64)
     return _execute(
-        plan, pieces, file, name, file_range, extent, stream, reads, registration, progress
+        plan, table_of(plan), file, name, file_range, extent, stream, reads, registration, progress
     )
+
+
+def table_of(plan: Plan) -> Numbers:
+    """Return a plan's pieces as the engine takes them."""
+    return np.array([(p.offset, p.pointer, p.nbytes, p.route) for p in plan.pieces], np.int64)
 
 
 def move_many(
@@ -211,15 +220,24 @@ def _execute(
         plan.chunk,
         None if progress is None else lambda done: progress(done, total),
     )
-    if outcome.failure is not None:
-        context = _context(name, file_range, reads, plan.choice.path)
-        error = from_failure(outcome.failure, context)
-        for other in outcome.others:
-            error.add_note(str(from_failure(other)))
+    error = error_of(outcome, name, file_range, reads, plan.choice.path)
+    if error is not None:
         raise error
     if progress is not None:
         progress(total - outcome.missing, total)
     return outcome.missing
+
+
+def error_of(
+    outcome: _native.Outcome, name: str, file_range: FileRange, reads: bool, path: str
+) -> Exception | None:
+    """Make the exception for how a transfer ended, the first cause with the rest as notes."""
+    if outcome.failure is None:
+        return None
+    error = from_failure(outcome.failure, _context(name, file_range, reads, path))
+    for other in outcome.others:
+        error.add_note(str(from_failure(other)))
+    return error
 
 
 def _context(name: str, file_range: FileRange, reads: bool, path: str) -> str:

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 
 #include "one_piece.hpp"
 #include "staging.hpp"
+#include "stream_ordered.hpp"
 #include "workers.hpp"
 
 using namespace hfa;
@@ -132,6 +134,54 @@ void round_trips(const Runtime& runtime, const std::string& name, Path path, uns
     ::unlink(name.c_str());
 }
 
+// Transfers in their place in a stream: a write, a read behind it, and cancelled ones.
+void in_a_stream(const Runtime& runtime, const std::string& name, unsigned seed) {
+    const auto bytes = random_bytes(kSize, seed);
+    OpenFile file(::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600), true);
+    expect(ftruncate(file.fd(), kSize) == 0, "ftruncate");
+    const DeviceMemory source(runtime, kSize);
+    const DeviceMemory target(runtime, kSize);
+    expect(runtime.Memcpy(reinterpret_cast<void*>(source.address()), bytes.data(), bytes.size(),
+                          kDefault) == 0,
+           "upload");
+    Stream stream = nullptr;
+    expect(runtime.StreamCreateWithFlags(&stream, 1) == 0, "hipStreamCreateWithFlags");
+    expect(takes_stream_waits(runtime, 0), "streams wait for memory");
+    const auto begin = [&](Direction direction, std::uintptr_t pointer, Path path) {
+        auto ended = std::make_shared<std::promise<Outcome>>();
+        auto future = ended->get_future();
+        auto transfer = StreamTransfer::begin(
+            {file,
+             direction,
+             runtime,
+             0,
+             stream,
+             {{0, pointer, kSize, path}},
+             nullptr,
+             false,
+             3,
+             64 << 10},
+            [ended](Outcome outcome) { ended->set_value(std::move(outcome)); },
+            [] { return true; });
+        return std::make_pair(std::move(transfer), std::move(future));
+    };
+    for (int round = 0; round < 4; ++round) {
+        auto [write, written] = begin(Direction::Write, source.address(), Path::Buffered);
+        expect(!written.get().failure, "write");
+        auto [stopped, ended] = begin(Direction::Read, target.address(), Path::Buffered);
+        if (round % 2) stopped->cancel();
+        auto [read, done] =
+            begin(Direction::Read, target.address(), round < 2 ? Path::Buffered : Path::ODirect);
+        const Failure failure = ended.get().failure;
+        expect(!failure || failure.channel == Channel::Interrupted, "cancelled");
+        const Outcome outcome = done.get();
+        expect(!outcome.failure && outcome.missing == 0, "read");
+        expect(host_copy(runtime, target.address(), kSize) == bytes, "equal bytes");
+    }
+    runtime.StreamDestroy(stream);
+    ::unlink(name.c_str());
+}
+
 void stops_when_told(const Runtime& runtime, const std::string& name) {
     const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
     expect(ftruncate(fd, 64 << 20) == 0, "ftruncate");
@@ -173,11 +223,21 @@ int main(int count, char** arguments) {
             }
         });
     }
+    for (unsigned i = 0; i < 3; ++i) {
+        threads.emplace_back([&, i] {
+            try {
+                in_a_stream(hip, folder + "/engine_test.stream" + std::to_string(i), i);
+            } catch (const Error& error) {
+                expect(false, error.what());
+            }
+        });
+    }
     for (std::thread& thread : threads) thread.join();
     stops_when_told(hip, folder + "/engine_test.stop");
     Workers::instance().stop();
     LanePool::instance().trim();
-    expect(LanePool::instance().pinned_bytes() == 0, "no pinned memory is left");
+    RingPool::instance().trim();
+    expect(pinned_bytes() == 0, "no pinned memory is left");
     expect(Registry::instance().all().empty(), "no registration is left");
     std::printf("%s\n", failures ? "failed" : "passed");
     return failures ? 1 : 0;
