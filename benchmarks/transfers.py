@@ -15,13 +15,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hipfile_arrays as hfa
+from hipfile_arrays.cli._contenders import drop_cache, parallel_io
 
 import cupy as cp  # isort: skip  (after hipfile_arrays: it may have to emulate the device)
 
@@ -42,23 +42,11 @@ def median_seconds(
     return statistics.median(times)
 
 
-def drop_cache(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def parallel_pread(path: Path, nbytes: int, threads: int, chunk: int, flags: int = 0) -> None:
     fd = os.open(path, os.O_RDONLY | flags)
     buffers = [mmap.mmap(-1, chunk) for _ in range(threads)]
-
-    def work(index: int) -> None:
-        for start in range(index * chunk, nbytes, threads * chunk):
-            os.preadv(fd, [buffers[index]], start)
-
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, range(threads)))
+        parallel_io(fd, nbytes, buffers)
     finally:
         os.close(fd)
         for buffer in buffers:

@@ -53,8 +53,8 @@ def _descriptors() -> set[str]:
             target = os.readlink(fd)
         except OSError:
             continue
-        # The libraries' own: memory files, devices, shared objects, logs, CuPy's kernel cache.
-        theirs = ("hipemu", "/dev/nvidia", "/dev/dri", "/dev/kfd", ".so", "cufile.log", "cupy")
+        # The libraries' own: memory files, devices, shared objects, logs, CuPy's kernel cache, fonts.
+        theirs = ("hipemu", "/dev/nvidia", "/dev/dri", "/dev/kfd", ".so", "cufile.log", "cupy", ".ttf")
         if target.startswith("/") and not any(word in target for word in theirs):
             found.add(f"{fd.name} -> {target}")
     return found

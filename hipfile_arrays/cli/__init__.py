@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import HipFileArraysError
-from . import demo, doctor
+from . import bench, demo, doctor
 
 __all__ = ["main"]
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="hipfile-arrays", description="Files to and from GPU arrays over AMD's hipFile."
     )
     commands = parser.add_subparsers(title="commands", required=True)
-    for command in (demo, doctor):
+    for command in (demo, doctor, bench):
         name = command.__name__.rpartition(".")[2]
         summary = (command.__doc__ or "").partition("\n")[0]
         sub = commands.add_parser(name, help=summary, description=summary)
