@@ -78,7 +78,10 @@ def test_equals_numpys_basic_indexing(
     index = data.draw(indices(shape))
     want = array[index]
     native = want.astype(want.dtype.newbyteorder("="))
-    out = cp.empty(want.shape, native.dtype)
+    # Between the items of a target with gaps nothing may change.
+    gap = data.draw(st.sampled_from([1, 2, 3])) if want.shape else 1
+    whole = cp.zeros((*want.shape[:-1], want.shape[-1] * gap) if want.shape else (), native.dtype)
+    out = whole[..., ::gap] if want.shape else whole
     former = convert.MOST_TEMPORARY
     convert.MOST_TEMPORARY = most
     try:
@@ -86,7 +89,12 @@ def test_equals_numpys_basic_indexing(
             file.read_slab(out, shape, dtype, index, offset=offset, order=order)
     finally:
         convert.MOST_TEMPORARY = former
-    assert cp.asnumpy(out).tobytes() == native.tobytes()
+    expected = np.zeros(whole.shape, native.dtype)
+    if want.shape:
+        expected[..., ::gap] = native
+    else:
+        expected[...] = native
+    assert cp.asnumpy(whole).tobytes() == expected.tobytes()
 
 
 @given(st.data(), st.lists(st.integers(1, 40), min_size=1, max_size=4).map(tuple))
@@ -130,6 +138,25 @@ def test_neighbours_are_read_together_and_wide_gaps_skipped() -> None:
     assert block((100, 100), np.s_[:, ::2]) == slab.Block(0, 4 * (99 * 100 + 99), 1)
     assert block((100, 10_000), np.s_[:, :1024]) == slab.Block(1, 4096, 100)
     assert block((100, 100, 100), np.s_[5]) == slab.Block(0, 40_000, 1)
+
+
+@pytest.mark.parametrize("most", [600, convert.MOST_TEMPORARY])
+def test_what_lies_between_the_items_of_the_target_stays(
+    tmp_path: Path, monkeypatch: Any, most: int
+) -> None:
+    """Also where the target has the very gaps that the file has, and a gap is read with the rest."""
+    monkeypatch.setattr(convert, "MOST_TEMPORARY", most)
+    line = on_disk(tmp_path / "line", (100,), "f4", "C")
+    target = cp.asarray(np.full(100, -1, "f4"))
+    with hfa.open(tmp_path / "line") as file:
+        file.read_slab(target[::2], (100,), "f4", np.s_[::2])
+    assert (cp.asnumpy(target[::2]) == line[::2]).all()
+    assert (cp.asnumpy(target[1::2]) == -1).all()
+    cube = on_disk(tmp_path / "cube", (3, 5, 3), "c16", "F")
+    out = cp.empty((5, 3), "c16")
+    with hfa.open(tmp_path / "cube") as file:
+        file.read_slab(out, (3, 5, 3), "c16", 0, order="F")
+    assert (cp.asnumpy(out) == cube[0]).all()
 
 
 def test_rows_go_straight_to_their_place(tmp_path: Path, monkeypatch: Any) -> None:

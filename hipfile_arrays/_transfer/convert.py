@@ -344,7 +344,12 @@ def read_slab(found: Source, selection: slab.Selection, place: Place, how: Reque
             block = slab.block_of(part, itemsize)
             strides = slab.read_strides(part, block)
             shape = tuple(axis.size for axis in part.axes)
-            in_place = fits and strides == tuple(axis.dst for axis in part.axes)
+            # Gaps that are read with the items would fall on what lies between those of the target.
+            in_place = (
+                fits
+                and block.total == itemsize * math.prod(shape)
+                and strides == tuple(axis.dst for axis in part.axes)
+            )
             if in_place:
                 base = part.dst
             else:
