@@ -9,6 +9,10 @@ setting                    environment variable                 meaning
                                                                 transfer
 ``path``                   ``HIPFILE_ARRAYS_PATH``              ``auto``, ``direct``, ``staged`` or
                                                                 ``library``
+``auto_register``          ``HIPFILE_ARRAYS_AUTO_REGISTER``     ``1`` or ``0``: whether repeated
+                                                                transfers register their memory
+``auto_register_count``    ``HIPFILE_ARRAYS_AUTO_COUNT``        allocations registered so at most
+``auto_register_bytes``    ``HIPFILE_ARRAYS_AUTO_BYTES``        bytes registered so at most
 =========================  ===================================  ==================================
 
 A transfer reads the settings once, when it is planned; changing them never touches one that runs.
@@ -58,12 +62,22 @@ class Settings:
         Pinned staging memory that one transfer uses at most.
     path : {"auto", "direct", "staged", "library"}
         The path of transfers that do not name one.
+    auto_register : bool
+        Whether the second transfer on an allocation registers it. It stays registered until its
+        memory is freed, others are used more lately, or this is set to False.
+    auto_register_count : int
+        Allocations that are registered so at most.
+    auto_register_bytes : int
+        Bytes that are registered so at most.
     """
 
     threads: int = dataclasses.field(default_factory=_default_threads)
     chunk_bytes: int = 4 * _MIB
     pinned_limit_bytes: int = 256 * _MIB
     path: PathName = "auto"
+    auto_register: bool = True
+    auto_register_count: int = 64
+    auto_register_bytes: int = 64 << 30
 
     def __post_init__(self) -> None:
         if not 1 <= self.threads <= 1024:
@@ -79,6 +93,8 @@ class Settings:
             )
         if self.path not in get_args(PathName):
             raise ValueError(f"path must be one of {get_args(PathName)}, not {self.path!r}")
+        if self.auto_register_count < 0 or self.auto_register_bytes < 0:
+            raise ValueError("auto_register_count and auto_register_bytes must not be negative")
 
 
 _VARIABLES = {
@@ -86,7 +102,11 @@ _VARIABLES = {
     "chunk_bytes": "HIPFILE_ARRAYS_CHUNK_BYTES",
     "pinned_limit_bytes": "HIPFILE_ARRAYS_PINNED_LIMIT",
     "path": "HIPFILE_ARRAYS_PATH",
+    "auto_register": "HIPFILE_ARRAYS_AUTO_REGISTER",
+    "auto_register_count": "HIPFILE_ARRAYS_AUTO_COUNT",
+    "auto_register_bytes": "HIPFILE_ARRAYS_AUTO_BYTES",
 }
+_TRUTH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 
 
 def _from_environment() -> Settings:
@@ -95,10 +115,17 @@ def _from_environment() -> Settings:
         text = os.environ.get(variable)
         if text is None:
             continue
-        try:
-            values[field] = text if field == "path" else int(text)
-        except ValueError:
-            raise ValueError(f"{variable}={text!r} is not a number") from None
+        if field == "path":
+            values[field] = text
+        elif field == "auto_register":
+            if text.lower() not in _TRUTH:
+                raise ValueError(f"{variable}={text!r} is neither 1 nor 0")
+            values[field] = _TRUTH[text.lower()]
+        else:
+            try:
+                values[field] = int(text)
+            except ValueError:
+                raise ValueError(f"{variable}={text!r} is not a number") from None
     return Settings(**values)
 
 

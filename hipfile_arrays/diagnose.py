@@ -106,7 +106,7 @@ def diagnose(file: opening.PathLike, array: Any = None, *, platform: str = "hip"
             extent = describe(array).extent
             extent = extent.part(0, min(extent.nbytes, info.size))
             if extent.nbytes:
-                registration = buffers.resolve(extent)
+                registration = buffers.find(extent)
                 note = "registered" if registration else "not registered: resolved on the fly"
                 allocation = memory.check(extent)
                 note += (

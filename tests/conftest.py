@@ -20,6 +20,7 @@ import pytest
 
 import hipfile_arrays as hfa
 from hipfile_arrays import _native
+from hipfile_arrays._transfer import automatic
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +42,8 @@ def nothing_is_left_behind() -> Iterator[None]:
     """After every test: no registration, no open file, no new thread of ours."""
     descriptors = _descriptors()
     yield
+    assert [buffer for buffer in hfa.buffers() if not buffer.automatic] == []
+    automatic.close_all()
     assert hfa.buffers() == []
     left = _descriptors() - descriptors
     assert not left, f"open files left behind: {left}"
@@ -53,8 +56,17 @@ def _descriptors() -> set[str]:
             target = os.readlink(fd)
         except OSError:
             continue
-        # The libraries' own: memory files, devices, shared objects, logs, CuPy's kernel cache, fonts.
-        theirs = ("hipemu", "/dev/nvidia", "/dev/dri", "/dev/kfd", ".so", "cufile.log", "cupy", ".ttf")
+        # The libraries' own: memory, devices, shared objects, logs, CuPy's kernel cache, fonts.
+        theirs = (
+            "hipemu",
+            "/dev/nvidia",
+            "/dev/dri",
+            "/dev/kfd",
+            ".so",
+            "cufile.log",
+            "cupy",
+            ".ttf",
+        )
         if target.startswith("/") and not any(word in target for word in theirs):
             found.add(f"{fd.name} -> {target}")
     return found

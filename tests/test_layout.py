@@ -26,6 +26,7 @@ STEPS = [
     "array",
     "vendor",
     "memory",
+    "automatic",
     "buffers",
     "plan",
     "run",

@@ -144,7 +144,7 @@ def test_neighbours_are_read_together_and_wide_gaps_skipped() -> None:
 def test_what_lies_between_the_items_of_the_target_stays(
     tmp_path: Path, monkeypatch: Any, most: int
 ) -> None:
-    """Also where the target has the very gaps that the file has, and a gap is read with the rest."""
+    """Also where the target has the very gaps that the file has."""
     monkeypatch.setattr(convert, "MOST_TEMPORARY", most)
     line = on_disk(tmp_path / "line", (100,), "f4", "C")
     target = cp.asarray(np.full(100, -1, "f4"))

@@ -62,9 +62,12 @@ void refuse_capture(const Runtime& runtime, Stream stream) {
 
 Held::Held(OpenFile& file, Registration* registration) {
     if (!file_.emplace(file.flight())) raise_state("the file is closed");
-    if (registration) {
-        if (!buffer_.emplace(registration->flight)) raise_state("the registered buffer is closed");
+    if (!registration) return;
+    if (buffer_.emplace(registration->flight)) {
+        registration_ = registration;
         ++registration->hits;
+    } else if (!registration->automatic) {
+        raise_state("the registered buffer is closed");
     }
 }
 
@@ -73,7 +76,14 @@ Outcome run(const Request& request, const std::function<bool(std::int64_t)>& pol
     const Held held(request.file, request.registration.get());
     const DeviceScope scope(request.runtime, request.device);
     refuse_capture(request.runtime, request.stream);
-    Outcome outcome = run_chunks(request, poll);
+    Outcome outcome;
+    if (held.registration() == request.registration.get()) {
+        outcome = run_chunks(request, poll);
+    } else {
+        Request on_the_fly = request;
+        on_the_fly.registration.reset();
+        outcome = run_chunks(on_the_fly, poll);
+    }
     for (std::size_t path = 0; path < kPaths; ++path) {
         add_total(request.direction, static_cast<Path>(path), outcome.moved[path]);
     }

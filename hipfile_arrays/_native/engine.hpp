@@ -65,10 +65,13 @@ struct Outcome {
 };
 
 // Keeps the file and the registered buffer of a transfer from being closed while it lasts, and
-// counts a hit of the buffer. Throws Error (State) if one is closed already.
+// counts a hit of the buffer. Throws Error (State) if one is closed already; an automatic
+// registration that is closed is not used, then.
 class Held {
   public:
     Held(OpenFile& file, Registration* registration);
+    // The one that is held, or null.
+    Registration* registration() const { return registration_; }
     void release() {
         buffer_.reset();
         file_.reset();
@@ -77,6 +80,7 @@ class Held {
   private:
     std::optional<Use> file_;
     std::optional<Use> buffer_;
+    Registration* registration_ = nullptr;
 };
 
 // `poll` is called on this thread now and then (at most every 50 ms of work) with the bytes moved

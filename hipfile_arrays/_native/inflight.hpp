@@ -31,6 +31,13 @@ class InFlight {
         return first;
     }
 
+    // As close, unless somebody uses it: then it stays open, and the answer is false.
+    bool close_if_idle() {
+        const std::lock_guard lock(mutex_);
+        if (count_ == 0) closed_ = true;
+        return count_ == 0;
+    }
+
     // As close, in a child after fork: whoever held the lock or the use is not there any more.
     bool abandon() {
         const bool first = !closed_;

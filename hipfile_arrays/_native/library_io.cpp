@@ -12,13 +12,13 @@ constexpr std::int64_t kMost = 0x7ffff000;
 }  // namespace
 
 Moved move_by_library(OpenFile& file, Direction direction, Platform platform,
-                      const Registration* registration, const Piece& piece,
+                      Registration* registration, const Piece& piece,
                       const std::function<bool(std::int64_t)>& step) {
     const FileLibrary& library = file_library(platform);
     const FileHandle handle = file.handle(platform);
     const bool reads = direction == Direction::Read;
     const char* const call = reads ? library.Read.name : library.Write.name;
-    const bool known = registration && registration->in_library();
+    const bool known = registration && registration->enter_library();
     const std::uintptr_t base = known ? registration->base : piece.pointer;
     Moved moved;
     while (moved.nbytes < piece.nbytes) {

@@ -13,7 +13,7 @@ namespace hfa {
 // `step` is called after each call with the bytes it moved; when it answers false, the rest is
 // left.
 Moved move_by_library(OpenFile& file, Direction direction, Platform platform,
-                      const Registration* registration, const Piece& piece,
+                      Registration* registration, const Piece& piece,
                       const std::function<bool(std::int64_t)>& step);
 
 }  // namespace hfa

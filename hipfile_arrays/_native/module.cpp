@@ -294,8 +294,9 @@ NB_MODULE(_native, m) {
         .def_prop_ro("device", [](const Registration& r) { return r.device; })
         .def_prop_ro("platform", [](const Registration& r) { return static_cast<int>(r.platform); })
         .def_prop_ro("in_library", &Registration::in_library)
-        .def_prop_ro("foreign", [](const Registration& r) { return r.foreign; })
-        .def_prop_ro("refusal", [](const Registration& r) { return optional_failure(r.refusal); })
+        .def_prop_ro("automatic", [](const Registration& r) { return r.automatic; })
+        .def_prop_ro("foreign", &Registration::foreign)
+        .def_prop_ro("refusal", [](const Registration& r) { return optional_failure(r.refusal()); })
         .def_prop_ro("hits", [](const Registration& r) { return r.hits.load(); })
         .def_prop_ro("closed", [](const Registration& r) { return r.flight.closed(); });
 
@@ -308,18 +309,25 @@ NB_MODULE(_native, m) {
 
     m.def(
         "register_buffer",
-        [](int platform, std::uintptr_t base, std::uint64_t size, int device) {
+        [](int platform, std::uintptr_t base, std::uint64_t size, int device, bool automatic) {
             const nb::gil_scoped_release no_gil;
             refuse_after_fork();
-            return Registry::instance().add(platform_from(platform), base, size, device);
+            return Registry::instance().add(platform_from(platform), base, size, device, automatic);
         },
-        "platform"_a, "base"_a, "size"_a, "device"_a);
+        "platform"_a, "base"_a, "size"_a, "device"_a, "automatic"_a);
     m.def(
         "deregister_buffer",
         [](const std::shared_ptr<Registration>& registration) {
             Registry::instance().remove(registration);
         },
         "registration"_a, nb::call_guard<nb::gil_scoped_release>());
+    m.def(
+        "deregister_idle_buffer",
+        [](const std::shared_ptr<Registration>& registration) {
+            return Registry::instance().remove_if_idle(registration);
+        },
+        "registration"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "Deregister unless a transfer uses it; return whether it is deregistered.");
     m.def(
         "find_registration",
         [](std::uintptr_t pointer, std::uint64_t nbytes) {

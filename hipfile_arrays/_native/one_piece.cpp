@@ -51,7 +51,7 @@ Moved move_small(const OneRequest& request) {
     return moved;
 }
 
-Moved move_library(const OneRequest& request) {
+Moved move_library(const OneRequest& request, Registration* registration) {
     const Runtime& runtime = request.runtime;
     if (request.direction == Direction::Read && request.exact) {
         const auto size = request.file.size();
@@ -68,7 +68,7 @@ Moved move_library(const OneRequest& request) {
     // hipFile knows no streams: whatever still uses this memory must be done before.
     check_runtime(runtime, runtime.StreamSynchronize(request.stream),
                   runtime.StreamSynchronize.name);
-    return move_by_library(request.file, request.direction, runtime.platform, request.registration,
+    return move_by_library(request.file, request.direction, runtime.platform, registration,
                            request.piece, [](std::int64_t) { return true; });
 }
 
@@ -78,8 +78,9 @@ std::int64_t run_one(const OneRequest& request) {
     refuse_after_fork();
     const Held held(request.file, request.registration);
     const DeviceScope scope(request.runtime, request.device);
-    const Moved moved =
-        request.piece.path == Path::Library ? move_library(request) : move_small(request);
+    const Moved moved = request.piece.path == Path::Library
+                            ? move_library(request, held.registration())
+                            : move_small(request);
     if (moved.failure) throw Error(moved.failure);
     add_total(request.direction, request.piece.path, moved.nbytes);
     return request.piece.nbytes - moved.nbytes;

@@ -26,13 +26,34 @@ void leave_library(const Registration& registration) {
 
 }  // namespace
 
+bool Registration::enter_library() {
+    std::call_once(once_, [this] {
+        try {
+            const FileLibrary& library = file_library(platform);
+            const DeviceScope scope(runtime(platform), device);
+            const FileError error =
+                library.BufRegister(reinterpret_cast<const void*>(base), size, 0);
+            foreign_ = error.code == kMemoryAlreadyRegistered;
+            if (!foreign_) refusal_ = file_failure(platform, error, library.BufRegister.name);
+        } catch (const Error& error) {
+            refusal_ = error.failure();
+        }
+        entered_.store(true, std::memory_order_release);
+    });
+    return in_library();
+}
+
+Failure Registration::refusal() const {
+    return entered_.load(std::memory_order_acquire) ? refusal_ : Failure{};
+}
+
 Registry& Registry::instance() {
     static Registry* registry = new Registry;  // outlives every destructor that may use it
     return *registry;
 }
 
 std::shared_ptr<Registration> Registry::add(Platform platform, std::uintptr_t base,
-                                            std::uint64_t size, int device) {
+                                            std::uint64_t size, int device, bool automatic) {
     std::unique_lock lock(mutex_);
     // A registration of these addresses that is just ending must have left the library first.
     ended_.wait(lock, [&] {
@@ -58,19 +79,8 @@ std::shared_ptr<Registration> Registry::add(Platform platform, std::uintptr_t ba
             "this memory overlaps a buffer that is registered already; close that one first, or "
             "use it: every slice of a registered buffer profits from its registration");
     }
-    auto registration = std::make_shared<Registration>(platform, base, size, device);
-    try {
-        const FileLibrary& library = file_library(platform);
-        const DeviceScope scope(runtime(platform), device);
-        const FileError error = library.BufRegister(reinterpret_cast<const void*>(base), size, 0);
-        if (error.code == kMemoryAlreadyRegistered) {
-            registration->foreign = true;
-        } else {
-            registration->refusal = file_failure(platform, error, library.BufRegister.name);
-        }
-    } catch (const Error& error) {
-        registration->refusal = error.failure();
-    }
+    auto registration = std::make_shared<Registration>(platform, base, size, device, automatic);
+    if (!automatic) registration->enter_library();
     by_base_[base] = Held{registration, 1};
     return registration;
 }
@@ -86,7 +96,24 @@ void Registry::remove(const std::shared_ptr<Registration>& registration) {
         // the address may be registered anew only after the library let go of it.
     }
     registration->flight.close();
-    if (registration->in_library() && !registration->foreign) leave_library(*registration);
+    leave(registration);
+}
+
+bool Registry::remove_if_idle(const std::shared_ptr<Registration>& registration) {
+    if (is_forked()) return true;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = by_base_.find(registration->base);
+        if (found == by_base_.end() || found->second.registration != registration) return true;
+        if (found->second.owners > 1 || !registration->flight.close_if_idle()) return false;
+        found->second.owners = 0;
+    }
+    leave(registration);
+    return true;
+}
+
+void Registry::leave(const std::shared_ptr<Registration>& registration) {
+    if (registration->in_library() && !registration->foreign()) leave_library(*registration);
     const std::lock_guard lock(mutex_);
     const auto found = by_base_.find(registration->base);
     if (found != by_base_.end() && found->second.registration == registration) {

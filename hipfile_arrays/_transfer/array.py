@@ -28,9 +28,11 @@ from .values import Extent, Platform
 
 __all__ = [
     "DeviceArray",
+    "address_of",
     "describe",
     "dtype_of",
     "empty",
+    "owner_of",
     "stream_of",
     "target_of",
     "transposed",
@@ -132,6 +134,10 @@ class _Library:
     stream: Callable[[ModuleType, int], int]
     # A new array: (module, device of `like` or None, shape, dtype) -> array.
     empty: Callable[[ModuleType, int | None, tuple[int, ...], np.dtype[Any]], Any]
+    # The object whose life is that of an array's memory; it can be weakly referenced.
+    owner: Callable[[Any], object]
+    # The address of an owner's memory; 0 if it does not keep any.
+    address: Callable[[ModuleType, Any], int]
 
 
 def _cupy_stream(cupy: ModuleType, device: int) -> int:
@@ -145,6 +151,18 @@ def _cupy_empty(
         return cupy.empty(shape, dtype)
     with cupy.cuda.Device(device):
         return cupy.empty(shape, dtype)
+
+
+def _cupy_owner(array: Any) -> object:
+    base = array.base
+    return array if base is None else base
+
+
+def _cupy_address(cupy: ModuleType, owner: Any) -> int:
+    memory = owner.data.mem
+    # Other kinds are somebody else's, or have no allocation of their own.
+    kinds = (cupy.cuda.memory.Memory, cupy.cuda.memory.PooledMemory)
+    return int(memory.ptr) if type(memory) in kinds else 0
 
 
 def _torch_stream(torch: ModuleType, device: int) -> int:
@@ -163,9 +181,18 @@ def _torch_empty(
     return torch.empty(shape, dtype=kind, device=where)
 
 
+def _torch_owner(array: Any) -> object:
+    owner: object = array.untyped_storage()
+    return owner
+
+
+def _torch_address(_: ModuleType, owner: Any) -> int:
+    return int(owner.data_ptr())
+
+
 _LIBRARIES = {
-    "cupy": _Library(_cupy_stream, _cupy_empty),
-    "torch": _Library(_torch_stream, _torch_empty),
+    "cupy": _Library(_cupy_stream, _cupy_empty, _cupy_owner, _cupy_address),
+    "torch": _Library(_torch_stream, _torch_empty, _torch_owner, _torch_address),
 }
 
 
@@ -288,7 +315,7 @@ def describe(array: Any, *, stream: int | None = None) -> DeviceArray:
     return DeviceArray(
         tensor,
         dtype_of(tensor.code, tensor.bits, tensor.lanes),
-        Extent(tensor.pointer if nbytes else 0, nbytes, platform, device),
+        Extent(tensor.pointer if nbytes else 0, nbytes, platform, device, array),
         stream,
     )
 
@@ -334,6 +361,30 @@ def stream_of(array: object, device: int) -> int:
     """
     owner = _library_of(array)
     return owner[1].stream(owner[0], device) if owner else 0
+
+
+def owner_of(array: object) -> object:
+    """Return the object whose life is that of an array's memory; None if there is none to watch.
+
+    Parameters
+    ----------
+    array : object
+        A device array, or None.
+    """
+    library = _library_of(array)
+    return None if library is None else library[1].owner(array)
+
+
+def address_of(owner: object) -> int:
+    """Return the address of the memory that an owner keeps alive; 0 if it keeps none.
+
+    Parameters
+    ----------
+    owner : object
+        As `owner_of` returns it.
+    """
+    library = _library_of(owner)
+    return 0 if library is None else library[1].address(library[0], owner)
 
 
 def _namespace_name(like: Any) -> str | None:

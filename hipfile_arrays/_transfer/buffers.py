@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from .. import _native
+from .. import _native, config
 from ..errors import RegistrationWarning, StateError
 from ..errors import describe as describe_failure
-from . import memory, vendor
+from . import automatic, memory, vendor
 from .array import DeviceArray, describe, stream_of, target_of
 from .values import Extent
 
-__all__ = ["BufferInfo", "RegisteredBuffer", "buffers", "parts_of", "register", "resolve"]
+__all__ = ["BufferInfo", "RegisteredBuffer", "buffers", "find", "parts_of", "register", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,9 @@ class BufferInfo:
         Whether hipFile or cuFile knows it.
     hits : int
         Transfers that used it.
+    automatic : bool
+        Whether a repeated transfer registered it, and not `register`; see
+        `config.Settings.auto_register`.
     """
 
     pointer: int
@@ -51,6 +54,7 @@ class BufferInfo:
     device: int
     in_library: bool
     hits: int
+    automatic: bool
 
 
 class RegisteredBuffer:
@@ -193,8 +197,9 @@ def register(array: Any) -> RegisteredBuffer:
         raise ValueError("an empty array has no memory to register")
     vendor.prepare(extent.platform)
     memory.check(extent)
+    automatic.give_way(extent)
     registration = _native.register_buffer(
-        int(extent.platform), extent.pointer, extent.nbytes, extent.device
+        int(extent.platform), extent.pointer, extent.nbytes, extent.device, False
     )
     buffer = RegisteredBuffer(array, described, registration)
     _live.add(buffer)
@@ -231,6 +236,8 @@ def parts_of(
 def resolve(extent: Extent) -> _native.Registration | None:
     """Return the registration that holds an extent; else check the extent (one lookup).
 
+    The second time, the check registers the whole allocation, if it can be watched.
+
     Parameters
     ----------
     extent : Extent
@@ -241,11 +248,28 @@ def resolve(extent: Extent) -> _native.Registration | None:
     Registration or None
         None: not registered, and found to be plain device memory within one allocation.
     """
+    registration = find(extent)
+    if registration is not None:
+        return registration
+    vendor.prepare(extent.platform)
+    return automatic.notice(memory.check(extent), extent)
+
+
+def find(extent: Extent) -> _native.Registration | None:
+    """Return the registration that holds an extent, without any lookup; None if there is none.
+
+    Parameters
+    ----------
+    extent : Extent
+        Not empty.
+    """
     registration = _native.find_registration(extent.pointer, extent.nbytes)
-    if registration is None:
-        vendor.prepare(extent.platform)
-        memory.check(extent)
-    return registration
+    if registration is None or not registration.automatic:
+        return registration
+    if not config.get().auto_register:
+        automatic.close(registration)
+        return None
+    return registration if automatic.vouches(registration, extent.exporter) else None
 
 
 def buffers() -> list[BufferInfo]:
@@ -257,5 +281,6 @@ def buffers() -> list[BufferInfo]:
         By address.
     """
     return [
-        BufferInfo(r.base, r.size, r.device, r.in_library, r.hits) for r in _native.registrations()
+        BufferInfo(r.base, r.size, r.device, r.in_library, r.hits, r.automatic)
+        for r in _native.registrations()
     ]

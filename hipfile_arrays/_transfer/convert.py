@@ -180,7 +180,9 @@ def hull_of(array: DeviceArray) -> Extent:
     high = sum(reach for reach in reaches if reach > 0)
     extent = array.extent
     nbytes = high - low + array.dtype.itemsize
-    return Extent(array.tensor.pointer + low, nbytes, extent.platform, extent.device)
+    return Extent(
+        array.tensor.pointer + low, nbytes, extent.platform, extent.device, extent.exporter
+    )
 
 
 def read_items(
@@ -217,7 +219,7 @@ def read_items(
         and first.packed
         and memory.dtype.itemsize == first.column.dtype.itemsize
     ):
-        missing = _move(found, found.start, memory.ptr, nbytes, how)
+        missing = _move(found, found.start, memory.ptr, nbytes, how, first.array)
         if not first.plain:
             done = (nbytes - missing) // itemsize * first.per_item
             source = Strided(memory.ptr, first.column.dtype, memory.shape, memory.strides)
@@ -277,12 +279,12 @@ def write_array(
     if not total:
         return
 
-    def write(pointer: int, at: int, nbytes: int, part: Request) -> None:
+    def write(pointer: int, at: int, nbytes: int, part: Request, exporter: object = None) -> None:
         move(
             file,
             name,
             FileRange(start + at, nbytes),
-            Extent(pointer, nbytes, how.platform, how.device),
+            Extent(pointer, nbytes, how.platform, how.device, exporter),
             how.stream,
             reads=False,
             wish=how.wish,
@@ -292,7 +294,7 @@ def write_array(
 
     packed = packed_strides(memory.shape, itemsize)
     if _same_steps(memory.shape, memory.strides, packed):
-        write(memory.ptr, 0, total, how)
+        write(memory.ptr, 0, total, how, array.extent.exporter)
         return
     kernels.require(how.platform)
     _check([array])
@@ -397,8 +399,16 @@ def _raise_short(found: Source, needed: int, end: int) -> None:
     )
 
 
-def _move(found: Source, start: int, pointer: int, nbytes: int, how: Request) -> int:
-    extent = Extent(pointer, nbytes, how.platform, how.device)
+def _move(
+    found: Source,
+    start: int,
+    pointer: int,
+    nbytes: int,
+    how: Request,
+    array: DeviceArray | None = None,
+) -> int:
+    exporter = array and array.extent.exporter
+    extent = Extent(pointer, nbytes, how.platform, how.device, exporter)
     return move(
         found.file,
         found.name,

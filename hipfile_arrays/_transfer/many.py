@@ -177,7 +177,7 @@ def _check_memory(arrays: Iterable[DeviceArray]) -> _native.Registration | None:
         extent = array.extent
         if base <= extent.pointer and extent.pointer + extent.nbytes <= end:
             continue
-        registration = _native.find_registration(extent.pointer, extent.nbytes)
+        registration = buffers.find(extent)
         if registration is not None:
             holders[registration.base] = registration
             base, end = registration.base, registration.base + registration.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -60,12 +60,16 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Device memory ``[pointer, pointer + nbytes)`` on one device."""
+    """Device memory ``[pointer, pointer + nbytes)`` on one device.
+
+    `exporter` is the array that it was taken from, if any: it keeps the memory alive.
+    """
 
     pointer: int
     nbytes: int
     platform: Platform
     device: int
+    exporter: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.nbytes < 0 or (self.nbytes and self.pointer <= 0):
@@ -75,7 +79,7 @@ class Extent:
         """Return the extent of `nbytes` bytes that begins `start` bytes into this one."""
         if start < 0 or start + nbytes > self.nbytes:
             raise ValueError(f"bytes {start} to {start + nbytes} are not within {self}")
-        return Extent(self.pointer + start, nbytes, self.platform, self.device)
+        return Extent(self.pointer + start, nbytes, self.platform, self.device, self.exporter)
 
 
 @dataclass(frozen=True, slots=True)

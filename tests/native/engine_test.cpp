@@ -79,7 +79,8 @@ void round_trips(const Runtime& runtime, const std::string& name, Path path, uns
            "upload");
     const auto poll = [](std::int64_t) { return true; };
     for (int round = 0; round < 3; ++round) {
-        auto registration = Registry::instance().add(Platform::Hip, target.address(), kSize, 0);
+        auto registration =
+            Registry::instance().add(Platform::Hip, target.address(), kSize, 0, false);
         const Path written = path == Path::Mapped ? Path::Buffered : path;
         const Outcome out = run({file,
                                  Direction::Write,
