@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from . import _native
 from ._transfer import opening, source, targets
-from ._transfer.array import DeviceArray, empty, target_of, transposed
+from ._transfer.array import DeviceArray, target_of
 from ._transfer.buffers import RegisteredBuffer, parts_of
 from ._transfer.convert import (
     Casting,
@@ -29,6 +29,8 @@ from ._transfer.convert import (
     read_items,
     write_array,
 )
+from ._transfer.libraries import transposed
+from ._transfer.newarray import empty, finished
 from ._transfer.records import Column, columns_of, nested
 from ._transfer.run import Progress
 from ._transfer.source import Source, name_of
@@ -268,7 +270,7 @@ def _read_new(
         _leave_position(file, found.start + items * dtype.itemsize)
     if warning is not None:
         warnings.warn(warning, stacklevel=3)
-    return nested(columns, arrays)
+    return nested(columns, [finished(like, array) for array in arrays])
 
 
 def _how(

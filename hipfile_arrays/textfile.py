@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ._transfer import opening
-from ._transfer.array import describe, empty
+from ._transfer.array import describe
 from ._transfer.buffers import RegisteredBuffer
+from ._transfer.newarray import empty, finished
 from ._transfer.records import columns_of
 from .file import File
 
@@ -30,7 +31,7 @@ def read_text(file: Any, dtype: np.dtype[Any], count: int, sep: str, offset: int
             host.astype(host.dtype.newbyteorder("="), copy=False).tofile(staging)
             with File(opening.borrow(staging, writes=False), "the parsed text") as parsed:
                 parsed.read(array)
-    return array
+    return finished(like, array)
 
 
 def write_text(array: Any, file: Any, sep: str, format: str) -> None:

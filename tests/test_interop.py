@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -92,7 +95,7 @@ class TestWrongMemory:
 
     @pytest.mark.parametrize("thing", [None, 3, b"bytes", [1, 2], object()])
     def test_what_is_no_array(self, thing: Any) -> None:
-        with pytest.raises(hfa.MemoryTypeError, match="does not export DLPack"):
+        with pytest.raises(hfa.MemoryTypeError, match="exports neither DLPack"):
             hfa.register(thing)
 
     def test_beyond_the_allocation(self, file: Any) -> None:
@@ -290,3 +293,29 @@ def test_missing_file_is_told_before_any_library_is_asked(tmp_path: Any) -> None
     assert caught.value.filename == str(tmp_path / "absent") or os.fspath(
         caught.value.filename
     ) == os.fspath(tmp_path / "absent")
+
+
+@pytest.mark.emulated
+def test_two_hip_runtimes_are_refused_with_both_paths(tmp_path: Any) -> None:
+    original = hfa.emulator.library_folder() / "libamdhip64.so.7"
+    copy = tmp_path / "libamdhip64.so.7"
+    shutil.copy(original, copy)
+    script = """
+import ctypes, sys
+from hipfile_arrays import emulator
+emulator.activate()
+import cupy as cp, hipfile_arrays as hfa
+ctypes.CDLL(sys.argv[1])
+x = cp.empty(4, "u1")
+for _ in range(2):
+    try:
+        hfa.tofile(x, sys.argv[2])
+    except hfa.StateError as error:
+        print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script, copy, tmp_path / "out"], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("two HIP runtimes") == 2
+    assert run.stdout.count(str(copy)) == run.stdout.count(str(original.resolve())) == 2

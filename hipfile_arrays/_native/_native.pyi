@@ -37,6 +37,47 @@ class Tensor:
 def import_tensor(exporter: object, stream: int | None) -> Tensor:
     """Call __dlpack__ with this stream and take over the tensor."""
 
+def adopt_tensor(
+    owner: object,
+    pointer: int,
+    read_only: bool,
+    device_type: int,
+    device: int,
+    code: int,
+    bits: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+) -> Tensor:
+    """Describe memory that `owner` keeps alive; strides in items."""
+
+def has_exchange(exporter: object) -> bool: ...
+def current_stream(exporter: object, device_type: int, device: int) -> int:
+    """Ask the exchange API of the exporter's type, which it must have."""
+
+def new_array(
+    exporter: object, device_type: int, device: int, shape: Sequence[int], code: int, bits: int
+) -> object:
+    """
+    Allocate by the exchange API of the exporter's type, which it must have.
+    """
+
+class DeviceMemory:
+    """Device memory of our own."""
+
+    def __init__(self, platform: int, device: int, nbytes: int) -> None: ...
+    @property
+    def pointer(self) -> int: ...
+    def capsule(
+        self,
+        device_type: int,
+        code: int,
+        bits: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        versioned: bool,
+    ) -> object:
+        """Export it by DLPack; strides in items."""
+
 class OpenFile:
     """
     An open file descriptor, owned; its O_DIRECT twin and library handle are made on first need.
@@ -114,6 +155,11 @@ def set_search_path(
 ) -> None: ...
 def open_runtime(platform: int) -> tuple[str, int]:
     """Return the path and version of the GPU runtime, opened if need be."""
+
+def mapped_runtimes(platform: int) -> list[str]:
+    """
+    Return the files under which HIP runtimes are mapped; of CUDA's always none.
+    """
 
 def open_file_library(platform: int) -> str:
     """Return the path of hipFile or cuFile, opened if need be."""

@@ -1,28 +1,16 @@
 #include "dlpack.hpp"
 
 #include <array>
+#include <string_view>
+#include <type_traits>
 #include <utility>
+
+#include "exchange.hpp"
 
 namespace nb = nanobind;
 
 namespace hfa {
 namespace {
-
-// The two managed tensors of the DLPack ABI; the tensor itself is nanobind's struct.
-struct Managed {
-    nb::dlpack::dltensor tensor;
-    void* context;
-    void (*deleter)(Managed*);
-};
-
-struct ManagedVersioned {
-    std::uint32_t major;
-    std::uint32_t minor;
-    void* context;
-    void (*deleter)(ManagedVersioned*);
-    std::uint64_t flags;
-    nb::dlpack::dltensor tensor;
-};
 
 constexpr const char* kName = "dltensor";
 constexpr const char* kNameVersioned = "dltensor_versioned";
@@ -43,7 +31,7 @@ const Names& names() {
 }
 
 // TypeError means "this exporter is older than that keyword": ask again with fewer.
-nb::object capsule_of(nb::handle exporter, nb::handle stream) {
+nb::object capsule_from(nb::handle exporter, nb::handle stream) {
     const Names& n = names();
     std::array<PyObject*, 3> arguments{exporter.ptr(), stream.ptr(), n.version};
     constexpr std::size_t self_only = 1 | PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -61,10 +49,95 @@ nb::object capsule_of(nb::handle exporter, nb::handle stream) {
     return nb::steal(capsule);
 }
 
+void check_version(const ManagedVersioned& managed) {
+    if (managed.major == 1) return;
+    // Layouts of other major versions are unknown; only the deleter may be called.
+    throw nb::buffer_error("the exporter speaks a DLPack of another major version than 1");
+}
+
+// A managed tensor of ours, and what its pointers lead to.
+template <class Owner, class Form>
+struct Made {
+    Owner owner;
+    Layout layout;
+    Form managed{};
+
+    static Form* of(Owner owner, Layout layout, std::uintptr_t pointer) {
+        auto* made = new Made{std::move(owner), std::move(layout)};
+        auto& tensor = made->managed.tensor;
+        tensor.data = reinterpret_cast<void*>(pointer);
+        tensor.device = {made->layout.device_type, made->layout.device};
+        tensor.ndim = static_cast<std::int32_t>(made->layout.shape.size());
+        tensor.dtype = {static_cast<std::uint8_t>(made->layout.code),
+                        static_cast<std::uint8_t>(made->layout.bits), 1};
+        tensor.shape = made->layout.shape.data();
+        tensor.strides = made->layout.strides.data();
+        made->managed.context = made;
+        made->managed.deleter = [](Form* self) { delete static_cast<Made*>(self->context); };
+        if constexpr (std::is_same_v<Form, ManagedVersioned>) {
+            made->managed.major = 1;
+            made->managed.minor = 1;
+        }
+        return &made->managed;
+    }
+};
+
+// For a capsule that nobody consumed.
+template <class Form>
+nb::object capsule_around(Form* managed, const char* name) {
+    PyObject* capsule = PyCapsule_New(managed, name, [](PyObject* self) {
+        const char* name = PyCapsule_GetName(self);
+        if (!name ||
+            (std::string_view(name) != kName && std::string_view(name) != kNameVersioned)) {
+            return;
+        }
+        auto* unused = static_cast<Form*>(PyCapsule_GetPointer(self, name));
+        unused->deleter(unused);
+    });
+    if (!capsule) {
+        managed->deleter(managed);
+        throw nb::python_error();
+    }
+    return nb::steal(capsule);
+}
+
 }  // namespace
 
+SharedMemory::~SharedMemory() {
+    if (!memory || !PyGILState_Check()) return;
+    const nb::gil_scoped_release no_gil;
+    memory.reset();
+}
+
+nb::object capsule_of(const SharedMemory& shared, Layout layout, bool versioned) {
+    const std::uintptr_t pointer = shared.memory->pointer();
+    if (versioned) {
+        return capsule_around(
+            Made<SharedMemory, ManagedVersioned>::of(shared, std::move(layout), pointer),
+            kNameVersioned);
+    }
+    return capsule_around(Made<SharedMemory, Managed>::of(shared, std::move(layout), pointer),
+                          kName);
+}
+
+Tensor Tensor::adopt(nb::object owner, std::uintptr_t pointer, Layout layout, bool read_only) {
+    auto* managed =
+        Made<nb::object, ManagedVersioned>::of(std::move(owner), std::move(layout), pointer);
+    managed->flags = read_only ? kReadOnly : 0;
+    return Tensor(managed, true);
+}
+
 Tensor Tensor::import(nb::handle exporter, nb::handle stream) {
-    const nb::object capsule = capsule_of(exporter, stream);
+    if (const ExchangeApi* api = exchange_of(exporter)) {
+        ManagedVersioned* managed = nullptr;
+        if (api->from_object(exporter.ptr(), &managed) != 0) {
+            if (PyErr_Occurred()) throw nb::python_error();
+            throw nb::buffer_error("the exporter's exchange API failed to export the array");
+        }
+        check_version(*managed);
+        return Tensor(managed, true);
+    }
+    const nb::object capsule = capsule_from(exporter, stream);
     const bool versioned = PyCapsule_IsValid(capsule.ptr(), kNameVersioned) != 0;
     if (!versioned && !PyCapsule_IsValid(capsule.ptr(), kName)) {
         throw nb::type_error(
@@ -72,11 +145,7 @@ Tensor Tensor::import(nb::handle exporter, nb::handle stream) {
             "be used once");
     }
     void* managed = PyCapsule_GetPointer(capsule.ptr(), versioned ? kNameVersioned : kName);
-    if (versioned && static_cast<ManagedVersioned*>(managed)->major != 1) {
-        // Layouts of other major versions are unknown; only the deleter may be called, by the
-        // capsule itself.
-        throw nb::buffer_error("the exporter speaks a DLPack of another major version than 1");
-    }
+    if (versioned) check_version(*static_cast<ManagedVersioned*>(managed));
     // From here the tensor is ours, the capsule's own destructor must leave it alone.
     PyCapsule_SetName(capsule.ptr(), versioned ? "used_dltensor_versioned" : "used_dltensor");
     PyCapsule_SetDestructor(capsule.ptr(), nullptr);

@@ -13,8 +13,8 @@
 #include <tuple>
 
 #include "device.hpp"
-#include "dlpack.hpp"
 #include "engine.hpp"
+#include "module_arrays.hpp"
 #include "one_piece.hpp"
 #include "ring.hpp"
 #include "staging.hpp"
@@ -243,32 +243,7 @@ NB_MODULE(_native, m) {
     m.doc() = "Host half of the shim: GPU runtime and file library tables, registry, engine.";
     nb::register_exception_translator(translate, nullptr);
 
-    nb::class_<Tensor>(m, "Tensor", "A tensor imported from a DLPack exporter, kept alive.")
-        .def_prop_ro("pointer", &Tensor::pointer)
-        .def_prop_ro("nbytes", &Tensor::nbytes)
-        .def_prop_ro("device_type", &Tensor::device_type)
-        .def_prop_ro("device_id", &Tensor::device_id)
-        .def_prop_ro("code", &Tensor::code)
-        .def_prop_ro("bits", &Tensor::bits)
-        .def_prop_ro("lanes", &Tensor::lanes)
-        .def_prop_ro("flags", &Tensor::flags)
-        .def_prop_ro(
-            "shape", [](const Tensor& t) { return nb::tuple(nb::cast(t.shape())); },
-            nb::sig("def shape(self) -> tuple[int, ...]"))
-        .def_prop_ro(
-            "strides", [](const Tensor& t) { return nb::tuple(nb::cast(t.strides())); },
-            nb::sig("def strides(self) -> tuple[int, ...]"))
-        .def_prop_ro("contiguous", &Tensor::contiguous);
-
-    m.def(
-        "import_tensor",
-        [](nb::handle exporter, nb::handle stream) {
-            refuse_after_fork();  // before the exporter meets its dead runtime, in its own words
-            return Tensor::import(exporter, stream);
-        },
-        "exporter"_a.none(), "stream"_a.none(),
-        nb::sig("def import_tensor(exporter: object, stream: int | None) -> Tensor"),
-        "Call __dlpack__ with this stream and take over the tensor.");
+    bind_arrays(m);
 
     nb::class_<OpenFile>(m, "OpenFile",
                          "An open file descriptor, owned; its O_DIRECT twin and "
@@ -354,6 +329,10 @@ NB_MODULE(_native, m) {
             return std::make_pair(table.path, table.version);
         },
         "platform"_a, "Return the path and version of the GPU runtime, opened if need be.");
+    m.def(
+        "mapped_runtimes", [](int platform) { return mapped_runtimes(platform_from(platform)); },
+        "platform"_a,
+        "Return the files under which HIP runtimes are mapped; of CUDA's always none.");
     m.def(
         "open_file_library",
         [](int platform) {

@@ -1,42 +1,27 @@
-"""What an array is, asked of its own library; and new arrays in the library of ``like``.
-
-Libraries are recognised by the module of an object's type, never imported for it: a library that
-the user has not imported cannot own the user's array. What differs from library to library (the
-current stream, how to make an empty array) is one row of `_LIBRARIES` each; everything else is
-DLPack, through the native module.
+"""What an array is: DLPack, through the native module, or ``__cuda_array_interface__``.
 
 DLPack streams: this library asks exporters for no synchronisation (stream ``-1``) and orders itself
 after the stream that the array's library is on. An exporter whose stream cannot be asked for gets
-the number of the default stream instead (0 on ROCm, 1 on CUDA: the numbers differ), on which it
-then orders its own work.
+none instead, and orders its own work before the default stream. ``__cuda_array_interface__`` names
+the stream itself.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from .. import _native
 from ..errors import MemoryTypeError
+from . import vendor
+from .libraries import has_stream, is_immutable, stream_of
+from .records import packed_strides
 from .values import Extent, Platform
 
-__all__ = [
-    "DeviceArray",
-    "address_of",
-    "describe",
-    "dtype_of",
-    "empty",
-    "owner_of",
-    "stream_of",
-    "target_of",
-    "transposed",
-]
+__all__ = ["DeviceArray", "code_of", "describe", "device_type_of", "dtype_of", "target_of"]
 
 # DLPack device types (dlpack.h)
 _CPU = 1
@@ -126,92 +111,6 @@ class DeviceArray:
         return self.extent.nbytes // self.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class _Library:
-    """What has to be asked of an array library in its own words."""
-
-    # The stream its next operation on `device` goes to.
-    stream: Callable[[ModuleType, int], int]
-    # A new array: (module, device of `like` or None, shape, dtype) -> array.
-    empty: Callable[[ModuleType, int | None, tuple[int, ...], np.dtype[Any]], Any]
-    # The object whose life is that of an array's memory; it can be weakly referenced.
-    owner: Callable[[Any], object]
-    # The address of an owner's memory; 0 if it does not keep any.
-    address: Callable[[ModuleType, Any], int]
-
-
-def _cupy_stream(cupy: ModuleType, device: int) -> int:
-    return int(cupy.cuda.get_current_stream(device).ptr)
-
-
-def _cupy_empty(
-    cupy: ModuleType, device: int | None, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> Any:
-    if device is None:
-        return cupy.empty(shape, dtype)
-    with cupy.cuda.Device(device):
-        return cupy.empty(shape, dtype)
-
-
-def _cupy_owner(array: Any) -> object:
-    base = array.base
-    return array if base is None else base
-
-
-def _cupy_address(cupy: ModuleType, owner: Any) -> int:
-    memory = owner.data.mem
-    # Other kinds are somebody else's, or have no allocation of their own.
-    kinds = (cupy.cuda.memory.Memory, cupy.cuda.memory.PooledMemory)
-    return int(memory.ptr) if type(memory) in kinds else 0
-
-
-def _torch_stream(torch: ModuleType, device: int) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream)
-
-
-def _torch_empty(
-    torch: ModuleType, device: int | None, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> Any:
-    names = {"bool": "bool"}
-    name = names.get(dtype.name, dtype.name)
-    kind = getattr(torch, name, None)
-    if not isinstance(kind, torch.dtype):
-        raise TypeError(f"PyTorch has no dtype for {dtype}")
-    where = "cuda" if device is None else f"cuda:{device}"
-    return torch.empty(shape, dtype=kind, device=where)
-
-
-def _torch_owner(array: Any) -> object:
-    owner: object = array.untyped_storage()
-    return owner
-
-
-def _torch_address(_: ModuleType, owner: Any) -> int:
-    return int(owner.data_ptr())
-
-
-_LIBRARIES = {
-    "cupy": _Library(_cupy_stream, _cupy_empty, _cupy_owner, _cupy_address),
-    "torch": _Library(_torch_stream, _torch_empty, _torch_owner, _torch_address),
-}
-
-
-@lru_cache(maxsize=256)
-def _library_of_type(kind: Any) -> tuple[ModuleType, _Library] | None:
-    root = kind.__module__.partition(".")[0]
-    library = _LIBRARIES.get(root)
-    return None if library is None else (sys.modules[root], library)
-
-
-def _library_of(array: object) -> tuple[ModuleType, _Library] | None:
-    kind: Any = type(array)
-    return _library_of_type(kind)
-
-
-def _default_stream_number(device_type: int) -> int:
-    return 0 if device_type == 10 else 1
-
-
 @lru_cache(maxsize=64)
 def dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     """Return the NumPy dtype of a DLPack dtype, from ml_dtypes where NumPy has none.
@@ -262,15 +161,15 @@ def _refuse_device(array: object, device_type: int) -> MemoryTypeError:
     )
 
 
-def _import(array: Any, library: object | None) -> _native.Tensor:
+def _import(array: Any, streams: bool) -> _native.Tensor:
     try:
-        return _native.import_tensor(array, -1 if library else None)
+        return _native.import_tensor(array, -1 if streams else None)
     except AttributeError:
         if hasattr(array, "__dlpack__"):
             raise
         raise MemoryTypeError(
-            f"a device array is needed, but {_describe_kind(array)} does not export DLPack "
-            "(it has no __dlpack__ method)"
+            f"a device array is needed, but {_describe_kind(array)} exports neither DLPack (it has "
+            "no __dlpack__ method) nor __cuda_array_interface__"
         ) from None
     except Exception:
         # Host libraries refuse foreign streams in their own words (NumPy: BufferError); whose
@@ -281,13 +180,93 @@ def _import(array: Any, library: object | None) -> _native.Tensor:
         raise
 
 
+def _interface_of(array: object) -> dict[str, Any] | None:
+    if hasattr(array, "__dlpack__") or _native.has_exchange(array):
+        return None
+    interface: dict[str, Any] | None = getattr(array, "__cuda_array_interface__", None)
+    return interface
+
+
+def _adopt(array: object, interface: dict[str, Any]) -> tuple[_native.Tensor, int]:
+    """Import ``__cuda_array_interface__``: the tensor, and the stream that it names.
+
+    https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html; ROCm's libraries have it
+    under the same name.
+    """
+    if interface.get("mask") is not None:
+        raise TypeError("arrays with a mask are not supported")
+    dtype: np.dtype[Any] = np.dtype(interface["typestr"])
+    if not dtype.isnative or dtype.hasobject or len(interface.get("descr") or [0]) > 1:
+        raise TypeError(f"device arrays of {interface['typestr']!r} items are not supported")
+    code, bits = code_of(dtype)
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    if strides is None:
+        strides = packed_strides(shape, dtype.itemsize)
+    elif any(step % dtype.itemsize for step in strides):
+        raise TypeError(f"strides {strides} are no multiples of the item's {dtype.itemsize} bytes")
+    pointer, read_only = interface["data"]
+    if 0 in shape:
+        pointer = pointer or 0
+    stream = interface.get("stream")
+    if stream == 0:
+        raise ValueError("__cuda_array_interface__ names stream 0, which means none: see its rules")
+    platform, device = _where(int(pointer))
+    tensor = _native.adopt_tensor(
+        array,
+        int(pointer),
+        bool(read_only),
+        device_type_of(platform),
+        device,
+        code,
+        bits,
+        shape,
+        tuple(step // dtype.itemsize for step in strides),
+    )
+    # 1 is the legacy default stream, and 2 the handle of the per-thread one on both platforms.
+    return tensor, 0 if stream in (None, 1) else int(stream)
+
+
+def _where(pointer: int) -> tuple[Platform, int]:
+    """Ask the runtimes in this process, HIP's first, whose memory an address is."""
+    platform = Platform.HIP if _native.mapped_runtimes(Platform.HIP) else Platform.CUDA
+    if not pointer:
+        return platform, 0
+    vendor.prepare(platform)
+    _, device, _, _ = _native.locate(int(platform), pointer)
+    return platform, max(device, 0)
+
+
+def device_type_of(platform: Platform) -> int:
+    """Return DLPack's number for a platform's device memory."""
+    return next(number for number, found in _PLATFORMS.items() if found is platform)
+
+
+def code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the (type code, bits) of DLPack for a dtype.
+
+    Raises
+    ------
+    TypeError
+        If DLPack has none for it.
+    """
+    native = dtype.newbyteorder("=")
+    for key, found in _DTYPES.items():
+        if found == native:
+            return key
+    for key, name in _ML_DTYPES.items():
+        if name == dtype.name:
+            return key
+    raise TypeError(f"DLPack has no arrays of {dtype}")
+
+
 def describe(array: Any, *, stream: int | None = None) -> DeviceArray:
     """Import an array and say what it is.
 
     Parameters
     ----------
     array : object
-        Any exporter of DLPack.
+        Any exporter of DLPack, or of ``__cuda_array_interface__``.
     stream : int, optional
         The caller's stream; by default the one that the array's library is on.
 
@@ -299,18 +278,23 @@ def describe(array: Any, *, stream: int | None = None) -> DeviceArray:
     Raises
     ------
     MemoryTypeError
-        If it exports no DLPack, or says itself that its memory is not on a ROCm or CUDA device.
+        If it is no exporter, or says itself that its memory is not on a ROCm or CUDA device.
     TypeError
         If its items are of a type that is not supported.
     """
-    owner = _library_of(array)
-    tensor = _import(array, owner)
+    known = has_stream(array)
+    interface = None if known else _interface_of(array)
+    if interface is None:
+        tensor = _import(array, known)
+    else:
+        tensor, named = _adopt(array, interface)
+        stream = named if stream is None else stream
     platform = _PLATFORMS.get(tensor.device_type)
     if platform is None:
         raise _refuse_device(array, tensor.device_type)
     device = tensor.device_id
     if stream is None:
-        stream = stream_of(array, device)
+        stream = stream_of(array, tensor.device_type, device)
     nbytes = tensor.nbytes
     return DeviceArray(
         tensor,
@@ -329,9 +313,15 @@ def target_of(array: Any, *, stream: int | None = None) -> DeviceArray:
     ------
     ValueError
         If the exporter says that the memory is read-only, or a copy (bytes written into it would
-        be lost), or if the array has overlapping items (a zero stride).
+        be lost), if its library's arrays never change, or if the array has overlapping items (a
+        zero stride).
     """
     described = describe(array, stream=stream)
+    if is_immutable(array):
+        raise ValueError(
+            f"cannot read into this array: a {_describe_kind(array)} never changes; like= gives a "
+            "new one"
+        )
     flags = described.tensor.flags
     if flags & _READ_ONLY:
         raise ValueError("cannot read into this array: its exporter says that it is read-only")
@@ -347,92 +337,3 @@ def target_of(array: Any, *, stream: int | None = None) -> DeviceArray:
             "cannot read into this array: its items share memory (it was broadcast, a stride is 0)"
         )
     return described
-
-
-def stream_of(array: object, device: int) -> int:
-    """Return the stream that the array's library is on, as a number (a pointer; 0: the default).
-
-    Parameters
-    ----------
-    array : object
-        A device array.
-    device : int
-        The device that it is on.
-    """
-    owner = _library_of(array)
-    return owner[1].stream(owner[0], device) if owner else 0
-
-
-def owner_of(array: object) -> object:
-    """Return the object whose life is that of an array's memory; None if there is none to watch.
-
-    Parameters
-    ----------
-    array : object
-        A device array, or None.
-    """
-    library = _library_of(array)
-    return None if library is None else library[1].owner(array)
-
-
-def address_of(owner: object) -> int:
-    """Return the address of the memory that an owner keeps alive; 0 if it keeps none.
-
-    Parameters
-    ----------
-    owner : object
-        As `owner_of` returns it.
-    """
-    library = _library_of(owner)
-    return 0 if library is None else library[1].address(library[0], owner)
-
-
-def _namespace_name(like: Any) -> str | None:
-    if isinstance(like, ModuleType):
-        return like.__name__.partition(".")[0]
-    if isinstance(like, type):
-        return like.__module__.partition(".")[0]
-    return None
-
-
-def empty(like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Return a new uninitialised array in the library, and on the device, of `like`.
-
-    Parameters
-    ----------
-    like : array, module or type
-        A device array, its library (``cupy``), or its type (``cupy.ndarray``). A library or type
-        means that library's current device.
-    shape : tuple of int
-        Items.
-    dtype : numpy.dtype
-        Native byte order.
-
-    Raises
-    ------
-    MemoryTypeError
-        If `like` is not a device array, or a library of such.
-    """
-    name = _namespace_name(like)
-    if name is not None:
-        library = _LIBRARIES.get(name)
-        if library is None:
-            raise MemoryTypeError(
-                f"like={like!r} is not a library of device arrays known here "
-                f"({', '.join(sorted(_LIBRARIES))}); pass an array on the device you mean"
-            )
-        return library.empty(sys.modules[name], None, shape, dtype)
-    described = describe(like)
-    owner = _library_of(like)
-    if owner is None:
-        raise MemoryTypeError(
-            f"no new array can be made like {_describe_kind(like)}; make one with its own library "
-            "and pass it as out="
-        )
-    return owner[1].empty(owner[0], described.extent.device, shape, dtype)
-
-
-def transposed(array: Any, axes: tuple[int, ...]) -> Any:
-    """Return a view with the axes in another order, in the words of the array's library."""
-    permute = getattr(array, "permute", None)  # PyTorch's; its transpose() takes two axes
-    return array.transpose(axes) if permute is None else permute(axes)

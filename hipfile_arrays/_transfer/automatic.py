@@ -29,7 +29,7 @@ from typing import Any
 from .. import _native, config
 from ..config import Settings
 from ..errors import StateError
-from .array import address_of, owner_of
+from .libraries import address_of, owner_of
 from .memory import Allocation
 from .values import Extent
 

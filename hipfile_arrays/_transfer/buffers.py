@@ -22,7 +22,8 @@ from .. import _native, config
 from ..errors import RegistrationWarning, StateError
 from ..errors import describe as describe_failure
 from . import automatic, memory, vendor
-from .array import DeviceArray, describe, stream_of, target_of
+from .array import DeviceArray, describe, device_type_of, target_of
+from .libraries import stream_of
 from .values import Extent
 
 __all__ = ["BufferInfo", "RegisteredBuffer", "buffers", "find", "parts_of", "register", "resolve"]
@@ -107,7 +108,8 @@ class RegisteredBuffer:
 
     def current_stream(self) -> int:
         """Return the stream that the array's library is on now."""
-        return stream_of(self.array, self._described.extent.device)
+        extent = self._described.extent
+        return stream_of(self.array, device_type_of(extent.platform), extent.device)
 
     def close(self) -> None:
         """End the registration, after waiting for transfers under way. Harmless when repeated."""
