@@ -115,7 +115,9 @@ def describe(failure: Failure) -> str:
     if channel == "errno":
         return f"{call}: {text} (errno {code})"
     if channel == "file":
-        behind = f", behind it HIP error {runtime_code}: {text}" if runtime_code else ""
+        behind = f": {text}" if text else ""
+        if runtime_code:
+            behind = f", behind it HIP error {runtime_code}: {text}"
         return f"{call} failed: error {code} ({name or 'unknown code'}){behind}"
     if channel == "runtime":
         return f"{call} failed: error {code} ({name or 'unknown code'}): {text}"

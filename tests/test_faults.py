@@ -70,20 +70,20 @@ class TestOneErrorNamesEverything:
         assert not isinstance(caught.value, hfa.HipFileError)
 
     @pytest.mark.parametrize(
-        ("injected", "code", "name", "hip"),
+        ("injected", "code", "name", "hip", "text"),
         [
-            (5027, 5027, "HandleNotRegistered", 0),
-            (5030, 5030, "InternalError", 0),
-            (2, 2, "hipErrorOutOfMemory", 2),
-            (719, 719, "hipErrorLaunchFailure", 719),
+            (5027, 5027, "HandleNotRegistered", 0, "file handle is not registered"),
+            (5030, 5030, "InternalError", 0, "internal error"),
+            (2, 2, "hipErrorOutOfMemory", 2, "out of memory"),
+            (719, 719, "hipErrorLaunchFailure", 719, "launch failure"),
         ],
     )
-    def test_of_hipfile_and_of_hip(
-        self, file: Path, injected: int, code: int, name: str, hip: int
+    def test_of_hipfile_and_of_hip_in_the_librarys_own_words(
+        self, file: Path, injected: int, code: int, name: str, hip: int, text: str
     ) -> None:
         with (
             hfa.emulator.faults(entries={"hipFileRead": (1, injected)}),
-            pytest.raises(hfa.HipFileError, match=name) as caught,
+            pytest.raises(hfa.HipFileError, match=f"{name}.*{text}") as caught,
         ):
             hfa.fromfile(file, "u1", like=cp, path="library")
         assert (caught.value.code, caught.value.name, caught.value.hip_error) == (code, name, hip)

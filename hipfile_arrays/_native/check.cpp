@@ -82,6 +82,10 @@ Failure runtime_failure(const Runtime& runtime, int code, const char* call) {
 Failure file_failure(Platform platform, FileError error, const char* call) {
     if (error.code == 0) return {};
     Failure failure{Channel::FileLibrary, error.code, 0, call, file_error_name(error.code), ""};
+    if (const FileLibrary* library = file_library_if_open(platform)) {
+        const char* text = library->GetOpErrorString(error.code);
+        if (text) failure.text = text;
+    }
     if (error.code == kHipDriverError) {
         const Failure cause = runtime_failure_of(platform, error.runtime_code, call);
         failure.runtime_code = error.runtime_code;

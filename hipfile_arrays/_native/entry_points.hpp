@@ -92,6 +92,7 @@ using FileHandle = void*;
     ROW(DriverOpen,            "hipFileDriverOpen",        "cuFileDriverOpen",          "0.2", Needed,   hfa::FileError) \
     ROW(DriverClose,           "hipFileDriverClose",       "cuFileDriverClose_v2",      "0.2", Optional, hfa::FileError) \
     ROW(UseCount,              "hipFileUseCount",          "cuFileUseCount",            "0.2", Optional, long) \
+    ROW(GetOpErrorString,      "hipFileGetOpErrorString",  "",                          "0.2", Optional, const char*, int) \
     ROW(HandleRegister,        "hipFileHandleRegister",    "cuFileHandleRegister",      "0.2", Needed,   hfa::FileError, hfa::FileHandle*, hfa::FileDescriptor*) \
     ROW(HandleDeregister,      "hipFileHandleDeregister",  "cuFileHandleDeregister",    "0.2", Needed,   void, hfa::FileHandle) \
     ROW(BufRegister,           "hipFileBufRegister",       "cuFileBufRegister",         "0.2", Needed,   hfa::FileError, const void*, std::size_t, int) \

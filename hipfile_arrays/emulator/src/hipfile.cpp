@@ -196,6 +196,23 @@ HIPEMU_API FileError hipFileDriverClose() {
     return {kFileSuccess, 0};
 }
 
+HIPEMU_API const char* hipFileGetOpErrorString(int code) {
+    static const std::map<int, const char*> words{
+        {5001, "hipFile driver is not initialized"},
+        {5010, "hipFile driver error"},
+        {5013, "invalid HIP memory type"},
+        {5022, "invalid argument"},
+        {5023, "GPU memory is already registered"},
+        {5024, "GPU memory is not registered"},
+        {5027, "file handle is not registered"},
+        {5028, "file handle is already registered"},
+        {5030, "internal error"},
+        {5036, "GPU memory pinning failed"},
+    };
+    const auto found = words.find(code);
+    return found == words.end() ? "unknown hipFile error" : found->second;
+}
+
 HIPEMU_API long hipFileUseCount() {
     Driver& driver = Driver::instance();
     const std::lock_guard lock(driver.mutex);
