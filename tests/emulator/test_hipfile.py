@@ -198,7 +198,7 @@ def test_not_ordered_with_streams(library: Any, handle: Any) -> None:
     late[:] = 9
     cp.cuda.Device().synchronize()
     stream = cp.cuda.Stream(non_blocking=True)
-    with emulator.late_streams(50_000):
+    with emulator.late_streams(400_000):
         x.set(late, stream=stream)
         assert library.hipFileRead(handle, x.data.ptr, 4096, 0, 0) == 4096
         stream.synchronize()
